@@ -44,8 +44,8 @@ pub use self::program::{Confinement, PASSED_ON, Program, ProgramSandbox, outermo
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
-    Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue,
-    McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    ClientAuth, Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod,
+    ListenValue, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 pub use self::secrets::{Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
@@ -445,6 +445,8 @@ pub enum Mcp {
         transport: HttpTransport,
         oauth: Option<Arc<ClientCredentials>>,
         tls: Option<Tls>,
+        /// Whether the bridge keeps a stream open for what the server says unasked.
+        listen: bool,
     },
 }
 
@@ -517,6 +519,8 @@ pub struct ClientCredentials {
     /// A private key as PEM where the client signs.
     pub secret: Secret,
     pub shows: Shows,
+    /// Whether the operator has chosen `shows`, so that no other way is tried.
+    pub is_chosen: bool,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
     /// For whom a key signs where `token_url` is set; `None`: for `token_url`.

@@ -119,11 +119,6 @@ fn cure_of_words(error: &(dyn Error + 'static)) -> Option<&'static str> {
     })
 }
 
-/// What to do about a connection that fails, where the error says nothing better.
-pub(crate) fn cure_of_connection(error: &(dyn Error + 'static)) -> &'static str {
-    cure(error).unwrap_or_else(|| named(CURES, "no_way"))
-}
-
 /// What to do about an error of a connection; `None` if it says nothing about that.
 pub(crate) fn cure(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(cure) = cure_of_words(error) {

@@ -8,6 +8,7 @@
 //! Must not: know the owner or the grant of the tokens ([`Issue`] does), send a token anywhere, or
 //! show one.
 
+mod answer;
 pub mod assertion;
 pub mod endpoint;
 

@@ -6,6 +6,7 @@
 mod ask;
 mod backend_handle;
 mod failure;
+mod resend;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -322,6 +323,11 @@ impl Backends {
         };
         let first = first.await;
         let peer = connection.identity.clone();
+        if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
+            && call.handle.is_none()
+        {
+            return self.send_in_new_session(connection, call, why, limits).await;
+        }
         drop(connection);
         let why = match first {
             Err(CallFailure::Call(CallError::Lost(why)))
@@ -471,6 +477,11 @@ impl Backends {
         };
         if let Some(connection) = live(&self.registry) {
             return Ok(Connected { connection: connection?, has_waited: false });
+        }
+        let known = self.registry.snapshot(name.as_str());
+        let pause = known.and_then(|known| known.last_failure?.open_pause());
+        if let (Some(end), Patience::OfCall(_)) = (pause, patience) {
+            return Err(CallFailure::Call(CallError::paused(end)));
         }
         debug!(backend = %name, "a call waits for the connection");
         let handle = self.all().handles.get(name).cloned();

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
@@ -116,6 +117,10 @@ pub(crate) struct World {
     pub(crate) asking: Mutex<Option<Box<RawValue>>>,
     /// So many calls break, whatever the mood is.
     pub(crate) breaking: AtomicUsize,
+    /// So many calls are not run, as their session is forgotten.
+    pub(crate) forgetting: AtomicUsize,
+    /// Failures to dial and to resolve ask for a pause until then.
+    pub(crate) pausing: Mutex<Option<Instant>>,
     pub(crate) tools: Mutex<Vec<&'static str>>,
     pub(crate) changed: Notify,
     pub(crate) lost: Notify,
@@ -137,6 +142,8 @@ impl World {
             ended: AtomicUsize::new(0),
             asking: Mutex::default(),
             breaking: AtomicUsize::new(0),
+            forgetting: AtomicUsize::new(0),
+            pausing: Mutex::default(),
             tools: Mutex::new(vec!["ls"]),
             changed: Notify::new(),
             lost: Notify::new(),
@@ -163,6 +170,13 @@ impl World {
                 Err(PeerError::new(PeerErrorKind::Connect, "it fails"))
             }
         }
+    }
+}
+
+impl World {
+    async fn go_or_pause(&self, mood: &watch::Sender<Mood>) -> Result<(), PeerError> {
+        let pause = *self.pausing.lock().unwrap();
+        Self::go(mood).await.map_err(|error| error.with_pause(pause))
     }
 }
 
@@ -260,7 +274,7 @@ struct FakePeer(Arc<World>);
 impl Dial for FakeDial {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
         self.0.dials.fetch_add(1, Ordering::SeqCst);
-        World::go(&self.0.dialling).await?;
+        self.0.go_or_pause(&self.0.dialling).await?;
         Ok(Arc::new(FakePeer(Arc::clone(&self.0))) as Arc<dyn Peer>)
     }
 
@@ -282,7 +296,7 @@ impl Peer for FakePeer {
 
     async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
         self.0.resolves.fetch_add(1, Ordering::SeqCst);
-        World::go(&self.0.resolving).await?;
+        self.0.go_or_pause(&self.0.resolving).await?;
         let tools = self.0.tools.lock().unwrap().clone();
         // A tool that is called `typed` wants a string `a`, and one called `reads` only reads.
         let raw = |name: &&str| {
@@ -311,6 +325,10 @@ impl Peer for FakePeer {
         let fewer = |left: usize| left.checked_sub(1);
         if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
             return Err(CallError::Lost("it broke".to_owned()));
+        }
+        if self.0.forgetting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            self.0.lost.notify_one();
+            return Err(CallError::NoSession("it is forgotten".to_owned()));
         }
         let asked = self.0.asking.lock().unwrap().clone();
         if let Some(params) = asked {

@@ -40,6 +40,7 @@ mod tasks;
 mod verbatim;
 
 use child::Starts;
+use dial_http::HttpServer;
 use handshake::{Proposal, Waits};
 use observed::Observed;
 use oddities::Oddities;
@@ -69,7 +70,7 @@ pub struct McpDialer {
 #[derive(Debug)]
 enum Target {
     Stdio { program: Program, launcher: Option<PathBuf> },
-    Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport },
+    Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport, listens: bool },
 }
 
 /// The generations of the protocol.
@@ -126,7 +127,7 @@ pub fn dialer(
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers, socket, transport, oauth, tls } => {
+        Mcp::Http { url, headers, socket, transport, oauth, tls, listen } => {
             let url = url::Url::clone(url);
             // Behind a unix socket, `url` may name any host, so it does not identify the
             // resource.
@@ -136,7 +137,7 @@ pub fn dialer(
             let own = clients.own.clone();
             let tokens = auth::tokens(name, oauth.as_ref(), resource, clients);
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
-            Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
+            Target::Http { endpoint: Arc::new(endpoint), transport: *transport, listens: *listen }
         }
     };
     McpDialer {
@@ -160,8 +161,9 @@ impl Dial for McpDialer {
             Target::Stdio { program, launcher } => {
                 Box::pin(self.dial_program(program, launcher.as_deref())).await?
             }
-            Target::Http { endpoint, transport } => {
-                Box::pin(self.dial_http(endpoint, *transport)).await?
+            Target::Http { endpoint, transport, listens } => {
+                let server = HttpServer { endpoint: Arc::clone(endpoint), listens: *listens };
+                Box::pin(self.dial_http(&server, *transport)).await?
             }
         };
         tracing::debug!(

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::diagnosis::Remark;
@@ -311,7 +311,7 @@ impl Progress {
     }
 
     /// Whether the call may still be made.
-    fn is_permitted(&self) -> bool {
+    pub fn is_permitted(&self) -> bool {
         self.permission
             .as_ref()
             .is_none_or(|(check, request)| matches!(check.now(request), Permission::Given))
@@ -399,6 +399,8 @@ pub struct PeerError {
     #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
     cure: Option<Cow<'static, str>>,
+    /// The peer has asked for a pause until then, and nothing is sent to it before.
+    pause: Option<Instant>,
 }
 
 /// The kind of a failure of a peer, as far as the remedy depends on it.
@@ -439,7 +441,7 @@ impl Dial for Unresolved {
 
 impl PeerError {
     pub fn new(kind: PeerErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), cause: None, cure: None }
+        Self { kind, text: text.into(), cause: None, cure: None, pause: None }
     }
 
     /// The same, with what to do about it, where the failed connection says that.
@@ -455,7 +457,7 @@ impl PeerError {
     /// The same failure in other words, with the same cure.
     pub fn reworded(&self, text: String) -> Self {
         let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
-        Self { kind: self.kind, text, cause: None, cure }
+        Self { kind: self.kind, text, cause: None, cure, pause: self.pause }
     }
 
     /// What to do about it, where the failure itself says that.
@@ -468,6 +470,21 @@ impl PeerError {
     /// The same with `more` behind its text.
     pub fn with_more(self, more: &str) -> Self {
         Self { text: format!("{}; {more}", self.text), ..self }
+    }
+
+    /// The same, where the peer has asked for a pause until `end`.
+    pub fn with_pause(self, end: Option<Instant>) -> Self {
+        Self { pause: end, ..self }
+    }
+
+    /// The end of the pause that the peer has asked for, if it is not over.
+    pub fn open_pause(&self) -> Option<Instant> {
+        self.pause.filter(|end| *end > Instant::now())
+    }
+
+    /// How long the peer wants no requests from now on.
+    pub fn pause(&self) -> Duration {
+        self.pause.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()))
     }
 
     /// What an operator does about it, where the backend is reached as `target` says.
@@ -493,6 +510,10 @@ pub enum CallError {
     /// Nothing was sent: the tool did not run.
     #[error("not sent: {0}")]
     NotSent(String),
+    /// The server did not run the request, as it has forgotten the session. A new connection has a
+    /// new one.
+    #[error("not run: {0}")]
+    NoSession(String),
     /// The connection broke after the request was written: the tool may have run.
     #[error("connection lost: {0}")]
     Lost(String),
@@ -506,6 +527,18 @@ pub enum CallError {
     /// The peer has answered with more than the bridge reads.
     #[error("reply not read: {0}")]
     NotRead(#[from] NotRead),
+}
+
+impl CallError {
+    /// What a call gets while the peer has asked for a pause until `end`.
+    pub fn paused(end: Instant) -> Self {
+        let left = end.saturating_duration_since(Instant::now());
+        let seconds = left.as_secs_f64().ceil().max(1.0);
+        Self::Refused(format!(
+            "The server has had too many requests (HTTP 429), and takes the next one in {seconds} s. \
+             The call was not made; make it again then, or do without it."
+        ))
+    }
 }
 
 impl From<ErrorReply> for CallError {

@@ -39,7 +39,7 @@ use super::circuit_breaker::CircuitBreaker;
 use super::demand::Demand;
 use super::registry::{Connection, Lease, Registry};
 use super::turns::Rank;
-use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind};
+use super::{Dial, LiveRedaction, Peer, PeerError};
 use crate::model::words::words;
 use crate::random;
 
@@ -203,7 +203,7 @@ impl Supervisor {
             match self.establish(&outage, &stop).await {
                 Established::Over => return,
                 Established::Failed(error) => {
-                    outage.attempt_failed(error.kind, Instant::now());
+                    outage.attempt_failed(&error, Instant::now());
                     self.down(&error, &mut outage);
                 }
                 Established::Connected { peer, first_read } => {
@@ -214,7 +214,7 @@ impl Supervisor {
                         self.connected(&connection, keep, &mut outage, &mut waiting, &stop).await;
                     match &end {
                         End::Lost(error) => {
-                            outage.connection_lost(error.kind, since.elapsed(), Instant::now());
+                            outage.connection_lost(error, since.elapsed(), Instant::now());
                             // Before closing, which may take seconds: new calls must not get the
                             // broken connection meanwhile.
                             self.down(error, &mut outage);
@@ -286,7 +286,9 @@ impl Supervisor {
                     wait
                 }
                 Err(error) => {
-                    failures += 1;
+                    let pause = error.pause();
+                    // A peer that asks for a pause is there, and so is the connection.
+                    failures += u32::from(pause.is_zero());
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
                         return End::Lost(error);
                     }

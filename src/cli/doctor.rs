@@ -73,7 +73,7 @@ pub(super) async fn doctor(
         BTreeMap::new()
     };
     orphans::adopt();
-    let context = Context { sessions, ..Context::new(&config) };
+    let context = Context::new(&config, sessions);
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;
     if only.is_empty() {

@@ -17,9 +17,9 @@ pub use self::programs::{Programs, Sandbox};
 pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
-    A2aBinding, At, Auth, Count, DurationOrOff, DurationText, Globs, HsafaApi, HttpMethod, List,
-    ListenValue, McpTransport, Named, OfferMode, OnUnavailable, Pin, RuntimeKind, SandboxValue,
-    Scalar, SchemaMap, SizeText, StartMode,
+    A2aBinding, At, Auth, ClientAuth, Count, DurationOrOff, DurationText, Globs, HsafaApi,
+    HttpMethod, List, ListenValue, McpTransport, Named, OfferMode, OnUnavailable, Pin, RuntimeKind,
+    SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 use crate::model::redaction::Known;
 
@@ -331,6 +331,9 @@ pub struct Mcp {
     /// does not know that.
     #[serde(alias = "type")]
     pub transport: Option<At<McpTransport>>,
+    /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked, such as
+    /// changes of its tools. With HTTP+SSE, it needs the stream in any case. Default: `true`.
+    pub listen: Option<At<bool>>,
     /// `true`: the bridge ignores the entry.
     pub disabled: Option<At<bool>>,
     /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
@@ -505,6 +508,8 @@ pub struct BackendOauth {
     pub client_id: Option<At<Scalar>>,
     /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
+    /// Where the secret stands: `basic` in a header, `post` in the body. Left out: what the issuer takes.
+    pub client_auth: Option<At<ClientAuth>>,
     /// In its place, the private key that signs (`private_key_jwt`), as a reference: PEM, PKCS #8.
     pub private_key: Option<At<Scalar>>,
     /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: the

@@ -121,6 +121,15 @@ pub enum McpTransport {
     Sse,
 }
 
+/// How a client shows its secret to an issuer of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum ClientAuth {
+    Basic,
+    Post,
+}
+
 /// How each of these values is read: what it may be, its piece of the JSON Schema, in place, and the
 /// values that are taken.
 macro_rules! scalars {

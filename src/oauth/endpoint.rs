@@ -7,34 +7,23 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use http::HeaderValue;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
+use super::answer::{Answer, TokenRefusal};
 use super::assertion::ClientKey;
 use super::{IssueError, IssueResult, Issued};
 use crate::error_chain::error_chain;
 use crate::http_client::Client;
-use crate::model::Members;
 use crate::{clock, http_client};
 
 /// How long one exchange with an issuer of tokens may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Longer than any token is used.
-const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The longest pause that an endpoint may ask for.
-const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
-
-/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707). Other text of theirs is not shown,
-/// as it may repeat the request with its secrets.
-const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_client \
-    unsupported_grant_type invalid_scope invalid_target server_error slow_down \
-    temporarily_unavailable";
-
 /// The form of an assertion (RFC 7523, 2.2).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
@@ -58,6 +47,8 @@ pub struct Question<'a> {
     pub audience: &'a str,
     pub client_id: &'a str,
     pub client_secret: &'a SecretString,
+    /// Whether the operator has chosen how the secret is shown, so that no other way is tried.
+    pub is_chosen: bool,
     pub grant: &'static str,
     /// The other fields of the form; those without a value are left out.
     pub fields: &'a [(&'static str, Option<&'a str>)],
@@ -71,29 +62,26 @@ pub struct Granted {
     pub refresh_token: Option<SecretString>,
 }
 
-/// Why an endpoint gave no token, and whether it rejected the client, or the way in which that showed
-/// its secret.
-type TokenRefusal = (IssueError, bool);
-
 impl Question<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
     pub async fn ask(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
-        let (refusal, is_about_client) = match self.ask_once(http, *shows).await {
+        let refusal = match self.ask_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
         let other = match *shows {
-            Shows::InHeader if is_about_client => Shows::InBody,
-            Shows::InBody if is_about_client => Shows::InHeader,
-            _ => return Err(refusal),
+            _ if self.is_chosen || !refusal.is_about_client => return Err(refusal.error),
+            Shows::InHeader => Shows::InBody,
+            Shows::InBody => Shows::InHeader,
+            Shows::Signed => return Err(refusal.error),
         };
         match self.ask_once(http, other).await {
             // Both ways were refused; the first refusal is the one to show.
-            Err((_, true)) => Err(refusal),
-            known => {
+            Err(second) if second.is_about_client => Err(refusal.error),
+            outcome => {
                 *shows = other;
-                known.map_err(|(second, _)| second)
+                outcome.map_err(|second| second.error)
             }
         }
     }
@@ -112,16 +100,10 @@ impl Question<'_> {
         let answer = timeout(PATIENCE, exchange).await.unwrap_or_else(late);
         let (status, headers, body) = answer.map_err(|why| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
-            (IssueError::passing(text), false)
+            TokenRefusal { error: IssueError::passing(text), is_about_client: false }
         })?;
         let body = String::from_utf8_lossy(&body);
-        if !status.is_success() {
-            return Err(refused(place, status, &headers, &body));
-        }
-        read(&body).ok_or_else(|| {
-            let text = format!("the token endpoint {place} answered without a bearer token");
-            (IssueError::lasting(text), false)
-        })
+        Answer { place, status, headers: &headers, body: &body }.read()
     }
 
     fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
@@ -158,91 +140,4 @@ fn basic(id: &str, secret: &str) -> HeaderValue {
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let pair = BASE64_STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
     http_client::sensitive(&format!("Basic {pair}")).expect("base64 is graphic ASCII")
-}
-
-fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
-    let named = Members::read(body).ok().and_then(|body| body.string("error"));
-    let known = ERRORS.split(' ').find(|error| named.as_deref() == Some(*error));
-    let code = status.as_u16();
-    let text = match known {
-        Some(error) => format!("the token endpoint {place} answered {code} {error}"),
-        None => format!("the token endpoint {place} answered HTTP {code}"),
-    };
-    let unnamed = status == StatusCode::UNAUTHORIZED && known.is_none();
-    let is_client = known == Some("invalid_client")
-        && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST);
-    let passes = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-    let after = http_client::retry_after(headers, clock::now());
-    let after = after.map(|after| after.min(LONGEST_AFTER));
-    let grant_ended = known == Some("invalid_grant");
-    let error = IssueError { text, passes, after, grant_ended };
-    (error, unnamed || is_client)
-}
-
-/// The token in an answer, if it is a bearer token.
-fn read(body: &str) -> Option<Granted> {
-    let body = Members::read(body).ok()?;
-    if body.string("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return None;
-    }
-    let token = body.string("access_token").filter(|token| !token.is_empty())?;
-    let value = http_client::sensitive(&format!("Bearer {token}")).ok()?;
-    // Some issuers write the number as a string.
-    let seconds = body.get("expires_in").map(|raw| raw.get().trim_matches('"'));
-    let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
-    let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
-    let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let refresh_token = body.string("refresh_token").filter(|token| !token.is_empty());
-    let refresh_token = refresh_token.map(SecretString::from);
-    Some(Granted { issued: Issued { value, lifetime }, refresh_token })
-}
-
-#[cfg(test)]
-mod tests {
-    //! What is made of answers.
-
-    use super::*;
-
-    #[test]
-    fn lifetimes_of_all_sorts() {
-        for (lifetime, expected) in [
-            ("60", Some(60)),
-            ("\"60\"", Some(60)),
-            ("60.0", Some(60)),
-            ("-1", None),
-            ("null", None),
-            ("1e300", Some(LONGEST_LIFE.as_secs())),
-        ] {
-            let text = format!(r#"{{"access_token":"t","expires_in":{lifetime}}}"#);
-            let issued = read(&text).unwrap().issued;
-            assert_eq!(issued.lifetime.map(|life| life.as_secs()), expected, "{lifetime}");
-        }
-    }
-
-    #[test]
-    fn a_refresh_token_that_is_new() {
-        let next = |more: &str| {
-            let granted = read(&format!(r#"{{"access_token":"t"{more}}}"#)).unwrap();
-            granted.refresh_token.map(|token| token.expose_secret().to_owned())
-        };
-        assert_eq!(next(r#","refresh_token":"r2""#).as_deref(), Some("r2"));
-        for none in ["", r#","refresh_token":"""#, r#","refresh_token":null"#] {
-            assert_eq!(next(none), None, "{none}");
-        }
-    }
-
-    #[test]
-    fn how_long_an_endpoint_wants_to_be_left_alone() {
-        let after = |value: &'static str| {
-            let headers = HeaderMap::from_iter([(
-                http::header::RETRY_AFTER,
-                HeaderValue::from_static(value),
-            )]);
-            refused("p", StatusCode::SERVICE_UNAVAILABLE, &headers, "{}").0.after
-        };
-        assert_eq!(after("7"), Some(Duration::from_secs(7)));
-        assert_eq!(after("86400"), Some(LONGEST_AFTER));
-        assert_eq!(after("soon"), None);
-    }
 }

@@ -57,6 +57,7 @@ impl RefreshTokenGrant {
             audience: "",
             client_id,
             client_secret,
+            is_chosen: false,
             grant: "refresh_token",
             fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
         };

@@ -65,6 +65,34 @@ async fn an_http_server_that_lost_its_sessions_is_greeted_again() {
     .await;
 }
 
+/// The ways in which tests/peers/forgetful_mcp.py says that a session is forgotten.
+const FORGETTING: [&str; 7] = ["404", "410", "401", "400", "own", "200", "stream"];
+
+#[tokio::test]
+async fn call_in_a_forgotten_session_is_run_once_in_a_new_one_however_it_is_said() {
+    let server = peers::forgetful().await;
+    let entry = |form: &&str| format!("  s{form}: {{url: \"{}/{form}\"}}\n", server.url());
+    let config = format!("mcp:\n{}", FORGETTING.iter().map(entry).collect::<String>());
+    let rig = Harness::bare(&config).await;
+    let mut expected = Vec::new();
+    for form in FORGETTING {
+        let backend = format!("s{form}");
+        rig.bridge.wait_backend(&backend, "ready").await;
+        for text in ["one", "two"] {
+            let id = format!("tu_{form}_{text}");
+            let arguments = format!(r#"{{"text":"{text}"}}"#);
+            rig.run(Script::one_call(&id, &backend, &format!("{backend}_note"), &arguments)).await;
+            let answer = rig.mantyx.answer(&id).await;
+            assert_eq!(answer["result"], "noted", "{form} {text}: {answer}");
+            expected.push(format!("/{form} {text}"));
+        }
+    }
+    let address = server.url().strip_prefix("http://").expect("it is a plain server");
+    let ledger = Request::new("GET", "/ledger").answer(address.parse().expect("an address")).await;
+    let lines: Vec<String> = ledger.text().lines().map(str::to_owned).collect();
+    assert_eq!(lines, expected, "each call has run once");
+}
+
 #[tokio::test]
 async fn an_http_server_that_is_gone_is_an_error_and_not_a_wait() {
     let mut server = peers::everything_http().await;

@@ -147,6 +147,7 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
         tls: None,
         socket: None,
         transport: HttpTransport::Streamable,
+        listen: true,
     };
     let name = BackendName::parse("one").expect("a name");
     let peer = mcp::dialer(&name, &config, None, new_client()).dial().await;

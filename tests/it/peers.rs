@@ -191,6 +191,12 @@ pub(crate) async fn mcp_tasks() -> Peer {
     python_listener(fetch::python(), "mcp_tasks.py", &[]).await
 }
 
+/// A server that forgets its sessions, and says so as its path wants it
+/// (tests/peers/forgetful_mcp.py).
+pub(crate) async fn forgetful() -> Peer {
+    python_listener(fetch::interpreter(), "forgetful_mcp.py", &[]).await
+}
+
 /// The server that MCP's conformance suite asks for (tests/peers/conformance_mcp.py); `url()` +
 /// `/mcp` is its endpoint.
 pub(crate) async fn conformance_mcp(args: &[&str]) -> Peer {

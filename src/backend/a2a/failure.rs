@@ -95,7 +95,9 @@ impl A2aFailure {
     /// reported as a call that was not made.
     pub(super) fn after_sending(self) -> CallError {
         match self.into() {
-            CallError::NotSent(text) | CallError::Refused(text) => CallError::Lost(text),
+            CallError::NotSent(text) | CallError::NoSession(text) | CallError::Refused(text) => {
+                CallError::Lost(text)
+            }
             other => other,
         }
     }

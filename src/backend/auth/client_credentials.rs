@@ -88,7 +88,8 @@ impl Issuer {
             IssueError::passing(text.to_owned())
         })?;
         let (endpoint, found) = discovery::find(&self.clients, challenge).await?;
-        let shows = if shows == Shows::Signed { shows } else { found };
+        let is_fixed = shows == Shows::Signed || self.credentials.is_chosen;
+        let shows = if is_fixed { shows } else { found };
         tracing::info!(
             backend = %self.backend,
             token_url = shown(&endpoint.url),
@@ -104,7 +105,7 @@ impl Issuer {
             let text = format!("{place} is a link-local address, which is never called");
             return Err(IssueError::lasting(text));
         }
-        let ClientCredentials { id, secret, scopes, .. } = &*self.credentials;
+        let ClientCredentials { id, secret, is_chosen, scopes, .. } = &*self.credentials;
         let scope = if scopes.is_empty() { endpoint.scope.clone() } else { Some(scopes.join(" ")) };
         let question = Question {
             url: &endpoint.url,
@@ -112,6 +113,7 @@ impl Issuer {
             audience: &endpoint.audience,
             client_id: id,
             client_secret: secret,
+            is_chosen: *is_chosen,
             grant: "client_credentials",
             fields: &[("scope", scope.as_deref()), ("resource", endpoint.resource.as_deref())],
         };

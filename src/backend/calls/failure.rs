@@ -73,7 +73,7 @@ impl CallFailure {
             Self::NotConnected
             | Self::Removed
             | Self::NotListed
-            | Self::Call(CallError::NotSent(_)) => Ending::Unavailable,
+            | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => Ending::Unavailable,
             Self::Invalid(_) => Ending::InputInvalid,
             Self::NotPermitted(_) => Ending::Denied,
             Self::NotApproved => Ending::NotApproved,
@@ -116,7 +116,7 @@ impl CallFailure {
             Self::Rejected(Rejected::Late, waited) => {
                 sentence("no_turn", &[("backend", name), ("seconds", &seconds(*waited))])
             }
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => {
+            Self::NotConnected | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => {
                 sentence("unreachable", &[("backend", name)])
             }
             Self::Removed => CallRefusal::Removed.for_model(name),

@@ -4,6 +4,7 @@ mod failing;
 mod permitted;
 mod redacted;
 mod reload;
+mod resend;
 mod starting;
 mod withdrawn;
 

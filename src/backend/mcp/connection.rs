@@ -115,7 +115,7 @@ impl Connection {
         let modern = !agreed.has_initialize();
         let mut tasks = JoinSet::new();
         tasks.spawn(watch_over(running, Arc::clone(&state)));
-        if modern && tells_changes {
+        if modern && tells_changes && state.listens {
             tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&state)));
         }
         if let Some(memory) = memory.filter(|_| state.may_be_discovered()) {
@@ -166,8 +166,13 @@ impl Connection {
             let request = CustomRequest::new(method, Some(params));
             let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
             let page = page.and_then(|page| Ok(page?)).map_err(|error| {
+                if let Some(end) = raw_request.pause.get() {
+                    return http::HttpFailure::Paused(*end).peer_error();
+                }
                 let kind = raw_request.failure.get().copied().unwrap_or(match error {
-                    CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
+                    CallError::NotSent(_) | CallError::NoSession(_) | CallError::Lost(_) => {
+                        PeerErrorKind::Connect
+                    }
                     _ => PeerErrorKind::Protocol,
                 });
                 PeerError::new(kind, format!("{method} failed")).because(error)
@@ -355,7 +360,26 @@ impl Connection {
             }
             error => error.to_string(),
         };
-        if raw_request.is_written() { CallError::Lost(why) } else { CallError::NotSent(why) }
+        match (raw_request.is_written(), raw_request.lost_sessions()) {
+            (true, _) => CallError::Lost(why),
+            (false, 0) => CallError::NotSent(why),
+            (false, lost_sessions) => self.without_session(lost_sessions, &why),
+        }
+    }
+
+    /// The error of a request that the server did not run, as it does not know the session, where
+    /// rmcp could not begin another one. The connection is given up: otherwise the backend looks
+    /// ready, and every call fails.
+    fn without_session(&self, lost_sessions: usize, why: &str) -> CallError {
+        if lost_sessions > 1 {
+            let why = "the server forgets each new session at once; behind a load balancer, all \
+                       requests of a session have to reach the same server";
+            self.state.lose(why);
+            return CallError::NotSent(why.to_owned());
+        }
+        let why = format!("the server has forgotten the session, and began no other one: {why}");
+        self.state.lose(why.clone());
+        CallError::NoSession(why)
     }
 }
 

@@ -26,7 +26,12 @@ use crate::backend::PeerError;
 use crate::config::HttpTransport;
 use crate::error_chain::error_chain;
 
-type Endpoint = Arc<http::Endpoint>;
+/// A server behind a URL.
+pub(super) struct HttpServer {
+    pub(super) endpoint: Arc<http::Endpoint>,
+    /// Whether the bridge reads what the server says without being asked.
+    pub(super) listens: bool,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -58,86 +63,87 @@ struct HttpFailed {
 impl McpDialer {
     pub(super) async fn dial_http(
         &self,
-        endpoint: &Endpoint,
+        server: &HttpServer,
         transport: HttpTransport,
     ) -> Result<Connection, PeerError> {
         let established = match transport {
-            HttpTransport::Streamable => self.streamable(endpoint).await,
+            HttpTransport::Streamable => self.streamable(server).await,
             HttpTransport::Sse => {
-                self.initialize_over(endpoint, Way::Sse, self.memory.proposal()).await
+                self.initialize_over(server, Way::Sse, self.memory.proposal()).await
             }
-            HttpTransport::Either => self.either(endpoint).await,
+            HttpTransport::Either => self.either(server).await,
         };
-        let established = established.map_err(|failed| failed.error)?;
+        let pause = || server.endpoint.pause();
+        let established = established.map_err(|failed| failed.error.with_pause(pause()))?;
         let Established { state, running, era, proposal } = established;
         self.memory.keep(era, proposal);
         Ok(Connection::new(self.backend.clone(), state, running, None, None))
     }
 
     /// Tries the transport that worked last, and then the other one.
-    async fn either(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
+    async fn either(&self, server: &HttpServer) -> Result<Established, HttpFailed> {
         if self.memory.era() == Some(Era::Oldest) {
             let proposal = self.memory.proposal();
-            let failed = match self.initialize_over(endpoint, Way::Sse, proposal).await {
+            let failed = match self.initialize_over(server, Way::Sse, proposal).await {
                 Ok(established) => return Ok(established),
                 Err(failed) => failed,
             };
             if !failed.is_by_server {
                 return Err(failed);
             }
-            return self.streamable(endpoint).await;
+            return self.streamable(server).await;
         }
-        let streamable = match self.streamable(endpoint).await {
+        let streamable = match self.streamable(server).await {
             Err(failed) if failed.may_be_older => failed,
             outcome => return outcome,
         };
-        let outcome = self.initialize_over(endpoint, Way::Sse, Proposal::newest()).await;
+        let outcome = self.initialize_over(server, Way::Sse, Proposal::newest()).await;
         outcome.map_err(|older| HttpFailed { error: both(&streamable, &older), ..older })
     }
 
     /// Performs the handshake over Streamable HTTP.
-    async fn streamable(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
+    async fn streamable(&self, server: &HttpServer) -> Result<Established, HttpFailed> {
         if self.memory.era() == Some(Era::Legacy) {
             let proposal = self.memory.proposal();
-            let failed = match self.initialize_over(endpoint, Way::Streamable, proposal).await {
+            let failed = match self.initialize_over(server, Way::Streamable, proposal).await {
                 Err(failed) if failed.is_by_server => failed,
                 outcome => return outcome,
             };
             // The server may be another one now, which knows no `initialize`.
-            let discover = timeout(self.waits.discover, self.discover(endpoint)).await;
+            let discover = timeout(self.waits.discover, self.discover(server)).await;
             return match discover {
                 Ok(Ok(established)) => Ok(established),
                 Ok(Err(_)) | Err(_) => Err(failed),
             };
         }
-        let mut discover = Box::pin(self.discover(endpoint));
+        let mut discover = Box::pin(self.discover(server));
         let failed = match timeout(self.waits.discover, &mut discover).await {
             Ok(Err(failed)) if failed.is_by_server => failed,
             Ok(outcome) => return outcome,
             Err(_late) => {
                 let backend = &self.backend;
                 tracing::debug!(%backend, "server/discover has no answer yet, trying initialize");
-                return self.race(endpoint, discover).await;
+                return self.race(server, discover).await;
             }
         };
         let refusal = failed.refusal.unwrap_or_default();
         if Proposals::default().leaves_modern(&refusal) {
             // It wants no other revision, but refuses this one as well.
             let refused = failed.error.clone();
-            let outcome = self.initialize_over(endpoint, Way::Streamable, Proposal::newest()).await;
+            let outcome = self.initialize_over(server, Way::Streamable, Proposal::newest()).await;
             return outcome.map_err(|failed| HttpFailed { error: refused, ..failed });
         }
-        self.initialize_over(endpoint, Way::Streamable, after_discover(&refusal)).await
+        self.initialize_over(server, Way::Streamable, after_discover(&refusal)).await
     }
 
     /// Sends `initialize` while `discover` has no answer. A server that answers both is of 2026-07-28,
     /// however long it takes: the revision must not depend on how busy it is.
     async fn race(
         &self,
-        endpoint: &Endpoint,
+        server: &HttpServer,
         mut discover: impl Future<Output = Result<Established, HttpFailed>> + Unpin,
     ) -> Result<Established, HttpFailed> {
-        let initialize = self.initialize_over(endpoint, Way::Streamable, Proposal::newest());
+        let initialize = self.initialize_over(server, Way::Streamable, Proposal::newest());
         let mut initialize = Box::pin(initialize);
         tokio::select! {
             biased;
@@ -152,14 +158,14 @@ impl McpDialer {
         }
     }
 
-    async fn discover(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
-        self.try_http(endpoint, Way::Streamable, &Opening::Discover).await
+    async fn discover(&self, server: &HttpServer) -> Result<Established, HttpFailed> {
+        self.try_http(server, Way::Streamable, &Opening::Discover).await
     }
 
     /// Sends `initialize` with `first` and, as long as the server refuses, with other proposals.
     async fn initialize_over(
         &self,
-        endpoint: &Endpoint,
+        server: &HttpServer,
         way: Way,
         first: Proposal,
     ) -> Result<Established, HttpFailed> {
@@ -169,7 +175,7 @@ impl McpDialer {
         loop {
             proposals.add(&proposal);
             let opening = Opening::Initialize(proposal);
-            let failed = match self.try_http(endpoint, way, &opening).await {
+            let failed = match self.try_http(server, way, &opening).await {
                 Ok(established) => return Ok(established),
                 Err(failed) => failed,
             };
@@ -193,17 +199,18 @@ impl McpDialer {
     /// Performs one handshake on a new transport.
     async fn try_http(
         &self,
-        endpoint: &Endpoint,
+        server: &HttpServer,
         way: Way,
         opening: &Opening,
     ) -> Result<Established, HttpFailed> {
-        let state = ConnectionState::of(&self.redact);
+        let state = ConnectionState::of(&self.redact, server.listens);
         self.oddities.lock().clone_from(&state.oddities);
         let http = http::Http {
             backend: self.backend.clone(),
-            endpoint: Arc::clone(endpoint),
+            endpoint: Arc::clone(&server.endpoint),
             state: Arc::clone(&state),
-            standing: Arc::default(),
+            streams: Arc::default(),
+            is_doubtful: Arc::default(),
         };
         let outcome = match way {
             Way::Streamable => {
@@ -256,7 +263,7 @@ fn failed(failure: &Failure, state: &ConnectionState) -> HttpFailed {
 
 /// The failure to open the stream of HTTP+SSE.
 fn unopened(failure: &http::HttpFailure) -> HttpFailed {
-    let error = PeerError::new(failure.kind(), failure.to_string()).with_cure(failure.cure());
+    let error = failure.peer_error();
     let is_by_server = failure.is_by_server();
     let status = match failure {
         http::HttpFailure::Status(status) => Some(*status),

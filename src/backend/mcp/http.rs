@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -14,6 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage,
+    RequestId,
 };
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
@@ -21,11 +23,12 @@ use rmcp::transport::streamable_http_client::{
 };
 use serde_json::value::RawValue;
 use sse_stream::Sse;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::LIMIT;
-use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of};
-use crate::backend::{CallError, ErrorReply, NotRead, PeerErrorKind};
+use super::verbatim::{ConnectionState, Incoming, RawRequest, number, only_reads, raw_request_of};
+use crate::backend::{CallError, ErrorReply, NotRead, PeerError, PeerErrorKind};
+use crate::clock;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;
@@ -34,14 +37,21 @@ use crate::oauth::TokenError;
 
 mod answers;
 mod events;
+mod pause;
+mod reply;
 mod request;
+mod session;
 
-pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
-use events::{Role, events};
+pub(super) use events::{MOST_FAILURES, Next, Source, Streams, message};
+use events::{Role, StreamKind, events};
+pub(super) use reply::{ERROR_LIMIT, refusal, skip};
 pub(super) use request::{Body, Endpoint};
+pub(super) use session::says_no_session;
+use session::{Verdict, verdict};
 
-/// The longest error body that is read.
-pub(super) const ERROR_LIMIT: usize = 64 * 1024;
+/// What an operator does about a pause.
+const PAUSE_CURE: &str = "wait: the bridge asks again when the pause is over; if it comes often, lower \
+    the entry's `concurrency` or set a `quota`, or have the server allow more";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -64,6 +74,15 @@ pub(super) enum HttpFailure {
     /// The request was not sent because there is no token, or the server refused a new token.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The server does not know the session of the request, which has not run.
+    #[error("the server has forgotten the session (HTTP {0})")]
+    NoSession(StatusCode),
+    /// The server has asked for a pause until this time, and runs nothing before.
+    #[error("{}", paused(*.0))]
+    Paused(Instant),
+    /// The server speaks the older HTTP+SSE.
+    #[error("the server speaks the older HTTP+SSE: set `transport: sse`, or leave `transport` out")]
+    Older,
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -83,7 +102,9 @@ pub(super) struct Http {
     pub(super) backend: BackendName,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) state: Arc<ConnectionState>,
-    pub(super) standing: Arc<Mutex<Standing>>,
+    pub(super) streams: Arc<Mutex<Streams>>,
+    /// An answer has left it in doubt whether the server still knows the session.
+    pub(super) is_doubtful: Arc<AtomicBool>,
 }
 
 // rmcp brings no `authorization`, as its configuration has none: the endpoint adds the tokens.
@@ -98,26 +119,36 @@ impl StreamableHttpClient for Http {
         _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<StreamableHttpPostResponse> {
-        let body = self.state.outgoing(&message)?;
+        let raw_request = raw_request_of(&message);
         let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
-
-        let raw_request = raw_request_of(&message);
+        let is_request = matches!(message, JsonRpcMessage::Request(_));
+        let in_session = session.is_some();
+        if let Some(why) = self.why_not(&raw_request, is_request && in_session, &headers).await {
+            return Err(why);
+        }
+        let body = self.state.outgoing(&message)?;
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         headers.extend(raw_request.headers.iter().filter_map(param_header));
         raw_request.set_written(true);
+        let was_paused = self.endpoint.pause().is_some();
         let sent = self.endpoint.request(Method::POST, &self.endpoint.url, headers, body);
         let outcome = match sent.await {
-            Ok(response) => self.read_reply(&message, session.is_some(), response).await,
+            Ok(response) => self.read_reply(&message, in_session, response).await,
+            Err(HttpFailure::NoSession(_)) => Err(StreamableHttpError::SessionExpired),
             Err(failure) => {
                 raw_request.set_written(!failure.is_unsent());
+                if raw_request.is_call() && !was_paused && self.endpoint.pause().is_some() {
+                    // A refresh, which sends nothing now, shows the pause to operators.
+                    self.state.changed.notify_one();
+                }
                 Err(StreamableHttpError::Client(failure))
             }
         };
         match &outcome {
-            // The server did not process the request; rmcp sends it again.
-            Err(StreamableHttpError::SessionExpired) => raw_request.set_written(false),
+            // The server did not process the request; rmcp begins a new session, and sends it again.
+            Err(StreamableHttpError::SessionExpired) => raw_request.without_session(),
             Err(StreamableHttpError::Client(failure)) => failure.tell(&raw_request),
             _ => (),
         }
@@ -150,39 +181,107 @@ impl StreamableHttpClient for Http {
         _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
-        let wait = self.standing.lock().next_wait(Instant::now());
+        let kind = self.streams.lock().kind(last_event_id.as_deref());
+        let wait = self.streams.lock().next_wait(kind, Instant::now());
         sleep(wait).await;
+        let left_open = match kind {
+            StreamKind::Standing => self.streams.lock().left_open.take(),
+            StreamKind::Resumed => None,
+        };
+        let left_open = left_open.map(|response| self.stream(StreamKind::Standing, response));
+        if !self.state.listens && kind == StreamKind::Standing {
+            return left_open.ok_or(StreamableHttpError::ServerDoesNotSupportSse);
+        }
         let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, EVENTS);
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let url = &self.endpoint.url;
-        let response = self.endpoint.request(Method::GET, url, headers, Body::default());
-        let response = response.await.map_err(|failure| {
-            if self.standing.lock().failed() {
+        let response = self.open_stream(headers).await.map_err(|failure| {
+            let is_lost = matches!(failure, HttpFailure::NoSession(_));
+            if is_lost || self.streams.lock().failed(kind) {
                 self.state.lose(format!("the server is gone: {failure}"));
             }
             StreamableHttpError::Client(failure)
         })?;
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
-            if self.standing.lock().opened.is_some()
-                && session.is_some()
-                && status.is_client_error()
-            {
+            let is_refused = status.is_client_error() && session.is_some();
+            if is_refused && self.streams.lock().was_opened(StreamKind::Standing) {
                 self.state.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
             // The standing stream is optional for a server.
-            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+            return left_open.ok_or(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        self.standing.lock().opened();
-        Ok(events(Role::Standing(self.clone()), Arc::clone(&self.state), response).boxed())
+        self.streams.lock().opened(kind);
+        let opened = self.stream(kind, response);
+        Ok(match left_open {
+            Some(left_open) => events::with(opened, left_open).boxed(),
+            None => opened,
+        })
     }
 }
 
 impl Http {
+    fn stream(
+        &self,
+        kind: StreamKind,
+        response: reqwest::Response,
+    ) -> BoxStream<'static, Result<Sse, SseError>> {
+        events(Role::Stream(self.clone(), kind), Arc::clone(&self.state), response).boxed()
+    }
+
+    /// Sends a GET for a stream, and again after each pause that the server asks for.
+    async fn open_stream(&self, headers: HeaderMap) -> Result<reqwest::Response, HttpFailure> {
+        loop {
+            let url = &self.endpoint.url;
+            let sent = self.endpoint.request(Method::GET, url, headers.clone(), Body::default());
+            match sent.await {
+                Err(HttpFailure::Paused(end)) => sleep_until(end).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Why the request must not be sent as it stands: its session is found to be lost, or the call
+    /// would be sent for the second time and is not permitted any more.
+    async fn why_not(
+        &self,
+        raw_request: &RawRequest,
+        in_session: bool,
+        headers: &HeaderMap,
+    ) -> Option<StreamableHttpError<HttpFailure>> {
+        if raw_request.lost_sessions() > 0 && !raw_request.is_permitted() {
+            let why = "the call is not permitted any more".to_owned();
+            return Some(StreamableHttpError::Client(HttpFailure::NotSent(why, None)));
+        }
+        let is_doubtful = in_session && self.is_doubtful.swap(false, Ordering::Relaxed);
+        if is_doubtful && !self.knows_session(headers).await {
+            raw_request.without_session();
+            return Some(StreamableHttpError::SessionExpired);
+        }
+        None
+    }
+
+    /// Asks with a `ping` whether the server knows the session that `headers` name.
+    async fn knows_session(&self, headers: &HeaderMap) -> bool {
+        let ping = r#"{"jsonrpc":"2.0","id":"session","method":"ping"}"#;
+        let body = Body { bytes: ping.into(), only_reads: true };
+        let url = &self.endpoint.url;
+        let response = match self.endpoint.request(Method::POST, url, headers.clone(), body).await {
+            Ok(response) => response,
+            Err(failure) => return !matches!(failure, HttpFailure::NoSession(_)),
+        };
+        let status = response.status();
+        let answer = if is_events(&response) {
+            events::first(response).await.unwrap_or_default()
+        } else {
+            refusal(response).await
+        };
+        verdict(status, &answer, None) == Verdict::Holds
+    }
+
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,
@@ -201,10 +300,9 @@ impl Http {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !status.is_success() {
-            let body = http_client::body(response, ERROR_LIMIT).await.unwrap_or_default();
-            let body = String::from_utf8_lossy(&body);
+            let body = refusal(response).await;
             self.state.note_refusal(&body);
-            if in_session && is_session_error(status, &body) {
+            if in_session && self.is_lost(status, &body, id.as_ref()) {
                 return Err(StreamableHttpError::SessionExpired);
             }
             return match self.refused(message, status, &body) {
@@ -214,17 +312,19 @@ impl Http {
         }
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
         let Some(id) = id.filter(|_| has_body) else {
-            // The answer, if one is due, comes on another stream. Read to the end, so that the
-            // connection can be used again.
-            let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
+            // The answer, if one is due, comes on another stream.
+            if is_events(&response) && is_initialized(message) {
+                self.streams.lock().left_open = Some(response);
+            } else {
+                skip(response).await;
+            }
             return Ok(StreamableHttpPostResponse::Accepted);
         };
         if is_events(&response) {
-            let events = events(Role::Answer(id), Arc::clone(&self.state), response);
-            return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
+            return self.read_events(message, id, in_session, session, response).await;
         }
         let is_page = http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
-        let body = http_client::body(response, LIMIT).await;
+        let body = reply::value(response, LIMIT).await;
         let body = body.map_err(|error| {
             StreamableHttpError::Client(match error {
                 BodyError::NotRead(why) => HttpFailure::NotRead(why),
@@ -232,7 +332,11 @@ impl Http {
             })
         })?;
         self.state.has_room().await;
-        match self.state.incoming(&String::from_utf8_lossy(&body)) {
+        let body = String::from_utf8_lossy(&body);
+        if in_session && self.is_lost(status, &body, Some(&id)) {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        match self.state.answer_to(&id, &body) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
             Incoming::Ignored(why) => Err(invalid(&format!("HTTP {status}: {why}"))),
             Incoming::Garbage if is_page => {
@@ -262,6 +366,49 @@ impl Http {
             );
         }
         true
+    }
+
+    /// The event stream that answers the request `id`.
+    async fn read_events(
+        &self,
+        message: &ClientJsonRpcMessage,
+        id: RequestId,
+        in_session: bool,
+        session: Option<String>,
+        response: reqwest::Response,
+    ) -> Answered<StreamableHttpPostResponse> {
+        let mut source = Source::new(response);
+        let is_handshake = matches!(
+            message,
+            JsonRpcMessage::Request(request) if matches!(
+                request.request,
+                ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+            )
+        );
+        // rmcp would wait for an answer that comes on no such stream.
+        if is_handshake && source.begins_with_endpoint().await {
+            return Err(StreamableHttpError::Client(HttpFailure::Older));
+        }
+        let role = Role::Answer { id, http: in_session.then(|| self.clone()) };
+        let events = events::from(role, Arc::clone(&self.state), source);
+        Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
+    }
+
+    /// Whether an answer in a session says that the server did not run the request, as it does not
+    /// know the session. If the answer merely leaves that in doubt, the next request asks first.
+    fn is_lost(&self, status: StatusCode, body: &str, id: Option<&RequestId>) -> bool {
+        // A result may be large, and an error that says this is short.
+        if body.len() > ERROR_LIMIT {
+            return false;
+        }
+        match verdict(status, body, id.and_then(number)) {
+            Verdict::Holds => false,
+            Verdict::Doubtful => {
+                self.is_doubtful.store(true, Ordering::Relaxed);
+                false
+            }
+            Verdict::Lost => true,
+        }
     }
 
     /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there.
@@ -311,6 +458,17 @@ impl Http {
     }
 }
 
+fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
+    matches!(
+        message,
+        JsonRpcMessage::Notification(notification)
+            if matches!(
+                notification.notification,
+                ClientNotification::InitializedNotification(_)
+            )
+    )
+}
+
 /// An argument as a header: its name is a token, and its value plain text.
 fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
@@ -339,30 +497,19 @@ pub(super) fn is_events(response: &reqwest::Response) -> bool {
     http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
 }
 
-/// Whether the server does not know the session. The specification wants 404; servers on the
-/// TypeScript SDK answer 400 and an error without an id after a restart.
-fn is_session_error(status: StatusCode, body: &str) -> bool {
-    match status {
-        StatusCode::NOT_FOUND => true,
-        StatusCode::BAD_REQUEST => {
-            let without_id = Members::read(body)
-                .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
-            without_id
-                && error_in(body).is_some_and(|ErrorReply { code, message, .. }| {
-                    let text = message.to_lowercase();
-                    code == -32000 || text.contains("session") || text.contains("initialized")
-                })
-        }
-        _ => false,
-    }
-}
-
 /// The JSON-RPC error in `body`.
 fn error_in(body: &str) -> Option<ErrorReply> {
     let error = Members::read(body).ok()?.object("error")?;
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
     let message = error.string("message").unwrap_or_default();
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
+}
+
+/// What is said of a server that has asked for a pause.
+fn paused(end: Instant) -> String {
+    let left = end.saturating_duration_since(Instant::now());
+    let end = humantime::format_rfc3339_seconds(clock::now() + left);
+    format!("HTTP 429 Too Many Requests: the server takes no requests until {end} (Retry-After)")
 }
 
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
@@ -372,7 +519,7 @@ fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
 impl HttpFailure {
     /// Whether it is certain that no server has run the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::NotSent(..) | Self::Token(_))
+        matches!(self, Self::NotSent(..) | Self::Token(_) | Self::NoSession(_) | Self::Paused(_))
     }
 
     /// Whether the failure comes from a server, which might accept another request.
@@ -382,14 +529,18 @@ impl HttpFailure {
 
     pub(super) fn kind(&self) -> PeerErrorKind {
         match self {
-            Self::NotSent(..) | Self::Lost(..) => PeerErrorKind::Connect,
+            Self::NotSent(..) | Self::Lost(..) | Self::NoSession(_) | Self::Paused(_) => {
+                PeerErrorKind::Connect
+            }
             Self::Token(error) => error.into(),
             Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 PeerErrorKind::Unauthorized
             }
-            Self::Unreadable(_) | Self::Page(_) | Self::NotRead(_) | Self::Status(_) => {
-                PeerErrorKind::Protocol
-            }
+            Self::Older
+            | Self::Unreadable(_)
+            | Self::Page(_)
+            | Self::NotRead(_)
+            | Self::Status(_) => PeerErrorKind::Protocol,
         }
     }
 
@@ -397,16 +548,28 @@ impl HttpFailure {
     pub(super) fn cure(&self) -> Option<&'static str> {
         match self {
             Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
+            Self::Paused(_) => Some(PAUSE_CURE),
             Self::Page(_) => Some(answers::PAGE_CURE),
             Self::Status(status) => answers::cure(*status),
-            Self::Token(_) | Self::Unreadable(_) | Self::NotRead(_) => None,
+            _ => None,
         }
+    }
+
+    /// The failure as one of the server.
+    pub(super) fn peer_error(&self) -> PeerError {
+        let pause = if let Self::Paused(end) = self { Some(*end) } else { None };
+        let error = PeerError::new(self.kind(), self.to_string());
+        error.with_cure(self.cure()).with_pause(pause)
     }
 
     /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
     /// first POST of Streamable HTTP, by the specification.
     pub(super) fn may_be_older(&self) -> bool {
-        let Self::Status(status) = self else { return false };
+        let status = match self {
+            Self::Older => return true,
+            Self::Status(status) => status,
+            _ => return false,
+        };
         matches!(
             *status,
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
@@ -416,11 +579,16 @@ impl HttpFailure {
     /// Notes the failure in the request, and ends the request if the failure is an answer.
     pub(super) fn tell(&self, raw_request: &RawRequest) {
         raw_request.failure.get_or_init(|| self.kind());
+        if let Self::Paused(end) = self {
+            raw_request.pause.get_or_init(|| *end);
+        }
         raw_request.settle(Err(match self {
             Self::Unreadable(why) => CallError::Unreadable(why.clone()),
             Self::NotRead(why) => CallError::NotRead(*why),
             // The connection was merely lost.
-            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) => return,
+            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) | Self::NoSession(_) => return,
+            Self::Paused(end) => CallError::paused(*end),
+            Self::Older => CallError::Unreadable(self.to_string()),
             Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
             Self::Page(_) => CallError::Unreadable(self.to_string()),
             // Without the body, which may hold text that is not meant for the model.

@@ -4,11 +4,15 @@
 //! Must not: reconnect (the supervisor dials again), or send anything to another origin than the
 //! configured one, whatever address the stream names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, JsonRpcMessage};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::time::timeout;
@@ -18,7 +22,6 @@ use super::http as streamable;
 use super::http::{Body, EVENTS, Endpoint, Http, HttpFailure, JSON, Next, Source};
 use super::verbatim::{RawRequest, only_reads, raw_request_of};
 use crate::backend::{address, error_text};
-use crate::http_client;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,24 +30,34 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
 /// than any call may take. It ends POSTs whose calls are gone.
 const POST_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// How many addresses are tried in place of the one that the stream names.
+const MOST_PREFIXES: usize = 4;
+
 /// One connection, seen by rmcp as a transport.
 pub(super) struct Sse {
     http: Http,
-    /// Where messages go.
-    messages: Url,
+    place: Arc<Place>,
     /// `None` once it has ended.
     events: Option<Source>,
+}
+
+/// Where the messages of a connection go.
+struct Place {
+    /// The address of the stream.
+    stream: Url,
+    /// The address that the stream names for messages, or the one at which they were taken.
+    messages: Mutex<Url>,
 }
 
 impl Sse {
     /// Opens the stream and waits for the address to send messages to.
     pub(super) async fn open(http: Http) -> Result<Self, HttpFailure> {
         let named = timeout(ADDRESS_PATIENCE, Self::address(&http.endpoint)).await;
-        let (events, messages) = named.unwrap_or_else(|_late| Err(no_address()))?;
-        Ok(Self { http, messages, events: Some(events) })
+        let (events, place) = named.unwrap_or_else(|_late| Err(no_address()))?;
+        Ok(Self { http, place: Arc::new(place), events: Some(events) })
     }
 
-    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), HttpFailure> {
+    async fn address(endpoint: &Endpoint) -> Result<(Source, Place), HttpFailure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default());
@@ -53,8 +66,8 @@ impl Sse {
             return Err(HttpFailure::Status(response.status()));
         }
         if !streamable::is_events(&response) {
-            let is_page =
-                http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
+            let is_page = crate::http_client::media_type(response.headers())
+                .eq_ignore_ascii_case("text/html");
             return Err(match is_page {
                 true => HttpFailure::Page(response.status()),
                 false => HttpFailure::Unreadable("it answers with no event stream".to_owned()),
@@ -69,7 +82,8 @@ impl Sse {
                     let fields = frame.fields();
                     if fields.event.as_deref() == Some("endpoint") {
                         let address = fields.data.unwrap_or_default();
-                        return Ok((events, own_address(&base, address.trim())?));
+                        let messages = Mutex::new(own_address(&base, address.trim())?);
+                        return Ok((events, Place { stream: base, messages }));
                     }
                 }
                 Next::Broken(error) => {
@@ -104,11 +118,16 @@ impl Transport<RoleClient> for Sse {
         let text = self.http.state.outgoing(&message);
         let raw_request = raw_request_of(&message);
         let only_reads = only_reads(&message);
-        let (http, messages) = (self.http.clone(), self.messages.clone());
+        let is_first = matches!(
+            &message,
+            JsonRpcMessage::Request(request)
+                if matches!(request.request, ClientRequest::InitializeRequest(_))
+        );
+        let (http, place) = (self.http.clone(), Arc::clone(&self.place));
         async move {
             let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
-            let body = Body { bytes: text.into(), only_reads };
-            let post = post(&http, &messages, body, &raw_request);
+            let body = Message { bytes: text.into(), only_reads, raw_request, is_first };
+            let post = body.post(&http, &place);
             let posted = timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
                 Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
             });
@@ -124,7 +143,7 @@ impl Transport<RoleClient> for Sse {
         loop {
             state.has_room().await;
             let why = match self.events.as_mut()?.next().await {
-                Next::Frame(frame) => match streamable::message(frame.fields(), state) {
+                Next::Frame(frame) => match streamable::message(frame.fields(), state, None) {
                     Some(message) => return Some(message),
                     None => continue,
                 },
@@ -149,46 +168,130 @@ impl Transport<RoleClient> for Sse {
     }
 }
 
-/// Sends the message in `body` to the server.
-async fn post(
-    http: &Http,
-    messages: &Url,
-    body: Body,
-    raw_request: &RawRequest,
-) -> Result<(), HttpFailure> {
-    let mut headers = http.endpoint.headers.clone();
-    headers.insert(CONTENT_TYPE, JSON);
-    raw_request.set_written(true);
-    let sent = http.endpoint.request(Method::POST, messages, headers, body).await;
-    let response = sent.inspect_err(|failure| raw_request.set_written(!failure.is_unsent()))?;
-    let status = response.status();
-    // Read to the end, so that the connection can be reused. The answer is not in this body: it
-    // comes on the stream.
-    let body = http_client::body(response, streamable::ERROR_LIMIT).await.unwrap_or_default();
-    if status.is_success() {
-        return Ok(());
-    }
-    let failure = HttpFailure::Status(status);
-    let body = String::from_utf8_lossy(&body);
-    http.state.note_refusal(&body);
-    if is_unknown_session(status, &body) {
-        http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
-        // The server did not process the message.
-        raw_request.set_written(false);
-    } else {
-        failure.tell(raw_request);
-    }
-    Err(failure)
+/// A message for the server.
+struct Message {
+    bytes: Bytes,
+    only_reads: bool,
+    raw_request: Arc<RawRequest>,
+    /// It begins the connection, and has no effect.
+    is_first: bool,
 }
 
-/// Whether the server knows no connection behind the address for messages: it was restarted, or
-/// has let the stream go without saying so.
-fn is_unknown_session(status: StatusCode, body: &str) -> bool {
-    match status {
-        StatusCode::NOT_FOUND | StatusCode::GONE => true,
-        StatusCode::BAD_REQUEST => body.to_lowercase().contains("session"),
-        _ => false,
+impl Message {
+    /// Sends the message. Its answer comes on the stream, so a POST that ends without an answer of
+    /// its own is no failure: only the stream says whether the server is still there.
+    async fn post(&self, http: &Http, place: &Place) -> Result<(), HttpFailure> {
+        let named = place.messages.lock().clone();
+        self.raw_request.set_written(true);
+        let response = match self.send(http, &named).await {
+            Ok(response) => response,
+            Err(HttpFailure::Lost(why, _)) => {
+                tracing::debug!(backend = %http.backend, "a POST has no answer of its own: {why}");
+                return Ok(());
+            }
+            Err(failure) => {
+                self.raw_request.set_written(!failure.is_unsent());
+                failure.tell(&self.raw_request);
+                return Err(failure);
+            }
+        };
+        let status = response.status();
+        if status.is_success() {
+            streamable::skip(response).await;
+            return Ok(());
+        }
+        // The gateway no longer waits for the server, and the stream does.
+        if matches!(status.as_u16(), 504 | 524) {
+            return Ok(());
+        }
+        let body = streamable::refusal(response).await;
+        http.state.note_refusal(&body);
+        if self.is_first && is_nothing_there(status) {
+            return self.post_below_prefix(http, place, &named, status).await;
+        }
+        if streamable::says_no_session(status, &body) {
+            http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
+            self.raw_request.without_session();
+            return Err(HttpFailure::NoSession(status));
+        }
+        let failure = HttpFailure::Status(status);
+        failure.tell(&self.raw_request);
+        Err(failure)
     }
+
+    async fn send(&self, http: &Http, address: &Url) -> Result<reqwest::Response, HttpFailure> {
+        let mut headers = http.endpoint.headers.clone();
+        headers.insert(CONTENT_TYPE, JSON);
+        let body = Body { bytes: self.bytes.clone(), only_reads: self.only_reads };
+        http.endpoint.request(Method::POST, address, headers, body).await
+    }
+
+    /// Sends the first message to the addresses that `named` may stand for, where a gateway removes
+    /// the beginning of paths and leaves the stream's content as it is. The server does not know the
+    /// beginning, so the address that it names leads nowhere. The first message has no effect, and
+    /// all addresses are on the server's own origin.
+    async fn post_below_prefix(
+        &self,
+        http: &Http,
+        place: &Place,
+        named: &Url,
+        status: StatusCode,
+    ) -> Result<(), HttpFailure> {
+        let candidates = below_prefixes(&place.stream, named);
+        for candidate in &candidates {
+            let response = self.send(http, candidate).await?;
+            if !response.status().is_success() {
+                continue;
+            }
+            streamable::skip(response).await;
+            tracing::warn!(
+                backend = %http.backend,
+                named = named.path(),
+                used = candidate.path(),
+                "{}", prefix_removed()
+            );
+            *place.messages.lock() = candidate.clone();
+            return Ok(());
+        }
+        if candidates.is_empty() {
+            return Err(HttpFailure::Status(status));
+        }
+        let (path, code) = (named.path(), status.as_u16());
+        Err(HttpFailure::Unreadable(format!(
+            "its event stream names {path} for messages, where there is nothing (HTTP {code}); {}",
+            prefix_removed()
+        )))
+    }
+}
+
+/// What is said where a stream names an address without the beginning of its own path.
+fn prefix_removed() -> &'static str {
+    "a gateway before the server seems to remove the beginning of the path: have it pass the whole \
+     path on, or tell the server its path (`root_path`, or a setting of the like)"
+}
+
+/// Whether there is nothing at an address, so that nothing has run.
+fn is_nothing_there(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE)
+}
+
+/// The addresses with the path of `named` below the directories of `stream`, the deepest first.
+fn below_prefixes(stream: &Url, named: &Url) -> Vec<Url> {
+    let mut directory = stream.path();
+    let mut candidates = Vec::new();
+    while let Some((parent, _)) = directory.rsplit_once('/') {
+        directory = parent;
+        let is_below = named.path().strip_prefix(directory).is_some_and(|it| it.starts_with('/'));
+        if directory.is_empty() || candidates.len() == MOST_PREFIXES {
+            break;
+        }
+        if !is_below {
+            let mut candidate = named.clone();
+            candidate.set_path(&format!("{directory}{}", named.path()));
+            candidates.push(candidate);
+        }
+    }
+    candidates
 }
 
 #[cfg(test)]

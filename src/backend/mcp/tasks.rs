@@ -145,6 +145,7 @@ impl Followed<'_> {
                 // pages are unreadable.
                 Err(
                     CallError::NotSent(why)
+                    | CallError::NoSession(why)
                     | CallError::Lost(why)
                     | CallError::Refused(why)
                     | CallError::Unreadable(why),

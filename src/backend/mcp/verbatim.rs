@@ -6,7 +6,7 @@
 //! Must not: do IO, or know which transport carries a message.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -24,14 +24,13 @@ use tokio_util::sync::CancellationToken;
 use super::oddities::Oddities;
 use super::questions::Inputs;
 use crate::backend::log::Removal;
-use crate::backend::{
-    CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress, Reply,
-};
+use crate::backend::{Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply};
 use crate::model::json::one_line;
 use crate::model::{CallRequest, Members, member, string_member};
 
 mod calls;
 mod discovery;
+mod endings;
 mod handshake;
 
 use calls::encode_call;
@@ -74,6 +73,10 @@ pub(super) struct RawRequest {
     written: AtomicBool,
     /// How the transport failed; only the first failure counts.
     pub(super) failure: OnceLock<PeerErrorKind>,
+    /// The end of the pause that the server has asked for instead of an answer.
+    pub(super) pause: OnceLock<Instant>,
+    /// How often the server refused it, as it did not know the session.
+    lost_sessions: AtomicUsize,
     outcome: Mutex<Option<Called<Reply>>>,
     /// Counts the outcome until it is taken.
     untaken: Mutex<Option<Untaken>>,
@@ -106,6 +109,8 @@ pub(super) struct ConnectionState {
     strays: Mutex<HashMap<i64, Instant>>,
     /// The requests that were answered with a task. Their progress goes on.
     tasks: Mutex<Vec<Weak<RawRequest>>>,
+    /// Whether the bridge opens a stream for what the server says unasked.
+    pub(super) listens: bool,
     /// What is removed from what the server writes into the log.
     pub(super) redact: LiveRedaction,
     /// What the server said in the latest handshake.
@@ -179,10 +184,29 @@ impl RawRequest {
         self.written.load(Ordering::Acquire)
     }
 
+    /// Notes that the server did not run the request, as it does not know the session.
+    pub(super) fn without_session(&self) {
+        self.set_written(false);
+        self.lost_sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn lost_sessions(&self) -> usize {
+        self.lost_sessions.load(Ordering::Relaxed)
+    }
+
+    /// Whether its call may still be made.
+    pub(super) fn is_permitted(&self) -> bool {
+        self.progress.is_permitted()
+    }
+
     /// Ends the request; only the first end counts.
     pub(super) fn settle(&self, outcome: Called<Reply>) {
         self.outcome.lock().get_or_insert(outcome);
         self.ended.notify_one();
+    }
+
+    pub(super) fn is_call(&self) -> bool {
+        self.call.is_some()
     }
 
     /// How many bytes its arguments take.
@@ -211,8 +235,8 @@ impl RawRequest {
 }
 
 impl ConnectionState {
-    pub(super) fn of(redact: &LiveRedaction) -> Arc<Self> {
-        Arc::new(Self { redact: redact.clone(), ..Self::default() })
+    pub(super) fn of(redact: &LiveRedaction, listens: bool) -> Arc<Self> {
+        Arc::new(Self { redact: redact.clone(), listens, ..Self::default() })
     }
 
     /// A line of the server for the log.
@@ -283,9 +307,14 @@ impl ConnectionState {
             }
             return envelope.request(text, method);
         }
-        let Some(id) = envelope.id.as_ref().and_then(number) else {
-            return self.without_id(&envelope);
-        };
+        match envelope.id.as_ref().and_then(number) {
+            Some(id) => self.response(&envelope, id, text),
+            None => self.without_id(&envelope),
+        }
+    }
+
+    /// Handles a response to the request `id`.
+    fn response(&self, envelope: &Envelope<'_>, id: i64, text: &str) -> Incoming {
         let Some(waiting) = self.waiting.lock().remove(&id) else {
             if self.take_late_discovery(id, text, envelope.result) {
                 return Incoming::Ignored("it changes the revision");
@@ -315,19 +344,6 @@ impl ConnectionState {
                 .unwrap_or_else(|error| unreadable(id, &format!("the reply is invalid: {error}"))),
         };
         Incoming::Message(Box::new(message))
-    }
-
-    /// Ends the request `id`, whose response was not read for the reason `why`; with a message for rmcp,
-    /// if it knows the request.
-    pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
-        let id = number(id)?;
-        if let Waiting::Raw(raw_request) = self.waiting.lock().remove(&id)? {
-            raw_request.settle(Err(CallError::NotRead(why)));
-            if raw_request.is_direct.load(Ordering::Relaxed) {
-                return None;
-            }
-        }
-        Some(unreadable(id, &why.to_string()))
     }
 
     /// Stops expecting a response to `id`.
@@ -386,8 +402,7 @@ impl ConnectionState {
     /// works on several, or may still work on one that was given up: it would reach the wrong person.
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
         let params = self.questions.lock().remove(id)?;
-        let may_be_a_strays = |since: &Instant| since.elapsed() < STRAYS_ASK;
-        if self.strays.lock().values().any(may_be_a_strays) {
+        if self.has_strays() {
             return None;
         }
         let waiting = self.waiting.lock();
@@ -427,40 +442,6 @@ impl ConnectionState {
             },
         };
         waiting.insert(id, kind);
-    }
-
-    /// Handles an error response without an id, which means that the server could not read the
-    /// request (JSON-RPC 2.0 §5). rmcp drops such a response, and its request would wait for ever. If
-    /// the error says anything else, the request may have had an effect.
-    fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
-        if envelope.has_odd_id {
-            return Incoming::Ignored("it answers no request of the bridge's");
-        }
-        let mut waiting = self.waiting.lock();
-        if waiting.len() == 1
-            && let Some(error) = envelope.error
-            && let Some((&id, Waiting::Raw(raw_request))) = waiting.iter().next()
-        {
-            let raw_request = Arc::clone(raw_request);
-            waiting.clear();
-            let error = error_of(error);
-            let unread = [ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0];
-            if !unread.contains(&error.code) {
-                let why = format!("an error without the id of its request: {}", error.message);
-                // Of two outcomes, the first counts.
-                raw_request.settle(Err(CallError::Unreadable(why)));
-            }
-            return envelope.settle(id, &raw_request);
-        }
-        match envelope.error {
-            Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
-                let ErrorReply { code, message, data } = error_of(error);
-                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-                let error = ErrorData::new(ErrorCode(code), message, data);
-                Incoming::Message(Box::new(JsonRpcMessage::error(error, None)))
-            }
-            _ => Incoming::Ignored("it is a response without the id of its request"),
-        }
     }
 }
 

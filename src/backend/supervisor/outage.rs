@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::PeerErrorKind;
+use crate::backend::{PeerError, PeerErrorKind};
 use crate::backoff::Backoff;
 
 /// After this long, waits grow up to [`HOUR_CAP`].
@@ -66,6 +66,8 @@ pub(super) struct Outage {
 struct Failure {
     at: Instant,
     kind: PeerErrorKind,
+    /// Until when the peer wants no requests, if it has asked for a pause.
+    pause: Option<Instant>,
 }
 
 impl Failure {
@@ -94,13 +96,13 @@ impl Outage {
     }
 
     /// Notes a failed attempt to connect.
-    pub(super) fn attempt_failed(&mut self, kind: PeerErrorKind, now: Instant) {
+    pub(super) fn attempt_failed(&mut self, error: &PeerError, now: Instant) {
         self.start_failed = true;
-        self.failed(kind, now);
+        self.failed(error, now);
     }
 
     /// Notes the loss of a connection that lived for `life`.
-    pub(super) fn connection_lost(&mut self, kind: PeerErrorKind, life: Duration, now: Instant) {
+    pub(super) fn connection_lost(&mut self, error: &PeerError, life: Duration, now: Instant) {
         self.start_failed = false;
         if life >= PROOF_OF_LIFE {
             self.since = None;
@@ -110,13 +112,13 @@ impl Outage {
         if life >= QUIET_LIFE {
             self.failures = 0;
         }
-        self.failed(kind, now);
+        self.failed(error, now);
     }
 
-    fn failed(&mut self, kind: PeerErrorKind, now: Instant) {
+    fn failed(&mut self, error: &PeerError, now: Instant) {
         let since = *self.since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
-        self.last = Some(Failure { at: now, kind });
+        self.last = Some(Failure { at: now, kind: error.kind, pause: error.open_pause() });
         let outage = now.duration_since(since);
         if outage >= HOUR {
             self.waits.raise_cap(DAY_CAP);
@@ -165,12 +167,16 @@ impl Outage {
         self.failures == 0
     }
 
-    /// The wait until the next attempt that nobody asks for.
+    /// The wait until the next attempt that no call and no ask causes.
     pub(super) fn next_wait(&mut self) -> Duration {
-        if self.last.is_some_and(Failure::is_refusal) {
-            return self.refused_waits.next_wait().max(REFUSED);
-        }
-        self.waits.next_wait()
+        let wait = if self.last.is_some_and(Failure::is_refusal) {
+            self.refused_waits.next_wait().max(REFUSED)
+        } else {
+            self.waits.next_wait()
+        };
+        let pause = self.last.and_then(|last| last.pause);
+        let pause = pause.map(|end| end.saturating_duration_since(Instant::now()));
+        wait.max(pause.unwrap_or_default())
     }
 
     /// The earliest time for an attempt that an operator or an app asks for.
@@ -182,7 +188,8 @@ impl Outage {
     pub(super) fn takes_ask(&mut self, now: Instant) -> bool {
         let is_refused = self.last.is_some_and(Failure::is_refusal);
         let is_early = self.last_asked.is_some_and(|asked| now < asked + ASKED_REFUSED_GAP);
-        if is_refused && is_early {
+        let is_paused = self.last.and_then(|last| last.pause).is_some_and(|end| now < end);
+        if is_paused || (is_refused && is_early) {
             return false;
         }
         self.last_asked = Some(now);
@@ -196,7 +203,7 @@ impl Outage {
             return None;
         }
         let gap = if self.is_program { PROGRAM_GAP } else { CALL_GAP };
-        Some(last.at + gap)
+        Some((last.at + gap).max(last.pause.unwrap_or(last.at)))
     }
 }
 
@@ -206,6 +213,10 @@ mod tests {
 
     use super::*;
 
+    fn error(kind: PeerErrorKind) -> PeerError {
+        PeerError::new(kind, "it fails")
+    }
+
     /// The attempts of an outage of this length, and how many of them the log tells of.
     fn outage(kind: PeerErrorKind, length: Duration) -> (Vec<Duration>, usize) {
         let begin = Instant::now();
@@ -214,7 +225,7 @@ mod tests {
         let mut waits = Vec::new();
         let mut told = 0;
         while passed < length {
-            outage.attempt_failed(kind, begin + passed);
+            outage.attempt_failed(&error(kind), begin + passed);
             told += usize::from(outage.told_failures().is_some());
             let wait = outage.next_wait();
             passed += wait;
@@ -250,12 +261,12 @@ mod tests {
     fn calls_cut_waits_short_unless_it_is_of_no_use() {
         let now = Instant::now();
         let mut away = Outage::new(false);
-        away.attempt_failed(PeerErrorKind::Connect, now);
+        away.attempt_failed(&error(PeerErrorKind::Connect), now);
         assert_eq!(away.next_call_at(), Some(now + CALL_GAP));
-        away.attempt_failed(PeerErrorKind::Unauthorized, now);
+        away.attempt_failed(&error(PeerErrorKind::Unauthorized), now);
         assert_eq!(away.next_call_at(), None);
         let mut program = Outage::new(true);
-        program.attempt_failed(PeerErrorKind::Program, now);
+        program.attempt_failed(&error(PeerErrorKind::Program), now);
         assert_eq!(program.next_call_at(), Some(now + PROGRAM_GAP));
     }
 
@@ -263,12 +274,12 @@ mod tests {
     fn asks_cut_waits_short_once_a_minute_while_the_credential_is_refused() {
         let now = Instant::now();
         let mut outage = Outage::new(false);
-        outage.attempt_failed(PeerErrorKind::Unauthorized, now);
+        outage.attempt_failed(&error(PeerErrorKind::Unauthorized), now);
         assert_eq!(outage.next_ask_at(now), now + ASKED_GAP);
         assert!(outage.takes_ask(now + ASKED_GAP));
         assert!(!outage.takes_ask(now + Duration::from_secs(30)));
         assert!(outage.takes_ask(now + ASKED_GAP + ASKED_REFUSED_GAP));
-        outage.attempt_failed(PeerErrorKind::Connect, now);
+        outage.attempt_failed(&error(PeerErrorKind::Connect), now);
         assert!(outage.takes_ask(now) && outage.takes_ask(now));
     }
 
@@ -287,14 +298,14 @@ mod tests {
         let now = Instant::now();
         let mut outage = Outage::new(true);
         for _ in 0..10 {
-            outage.attempt_failed(PeerErrorKind::Program, now);
+            outage.attempt_failed(&error(PeerErrorKind::Program), now);
             outage.next_wait();
         }
         assert!(outage.next_wait() > Duration::from_secs(10));
-        outage.connection_lost(PeerErrorKind::Program, PROOF_OF_LIFE, now);
+        outage.connection_lost(&error(PeerErrorKind::Program), PROOF_OF_LIFE, now);
         assert!(outage.next_wait() <= Duration::from_millis(250));
         assert!(outage.told_failures().is_none(), "a life of half a minute is told like the rest");
-        outage.connection_lost(PeerErrorKind::Program, QUIET_LIFE, now);
+        outage.connection_lost(&error(PeerErrorKind::Program), QUIET_LIFE, now);
         assert_eq!(outage.told_failures(), Some(1));
     }
 }

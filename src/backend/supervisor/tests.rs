@@ -291,3 +291,30 @@ async fn ttl_of_a_server_takes_the_place_of_the_timer() {
         assert!(expected.contains(&wait), "{ttl:?}: {wait}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_asks_for_a_pause_is_left_alone_until_it_is_over() {
+    let world = World::new();
+    let pause = Duration::from_secs(900);
+    *world.pausing.lock().unwrap() = Some(Instant::now() + pause);
+    world.dialling.send_replace(Mood::Failing);
+    let harness = Harness::start(Arc::clone(&world));
+    harness.phase(Phase::Down).await;
+    sleep(pause - Duration::from_secs(1)).await;
+    harness.ask().await;
+    assert_eq!(World::count(&world.dials), 1, "an ask does not change that");
+    world.dialling.send_replace(Mood::Well);
+    harness.phase(Phase::Ready).await;
+    assert_eq!(World::count(&world.dials), 2);
+
+    // A connection whose refreshes are put off is kept.
+    *world.pausing.lock().unwrap() = Some(Instant::now() + pause);
+    world.resolving.send_replace(Mood::Failing);
+    for _ in 0..FAILURES_TO_REDIAL + 2 {
+        harness.ask().await;
+        sleep(ASKED_GAP).await;
+    }
+    let known = harness.phase(Phase::Degraded).await;
+    assert!(known.connection.is_some());
+    assert_eq!(World::count(&world.dials), 2);
+}

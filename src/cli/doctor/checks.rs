@@ -51,19 +51,19 @@ pub(super) struct Context<'c> {
     /// Programs start as they do with the daemon: a few at a time.
     turns: Arc<Turns>,
     /// The backends that MCP clients with sessions use at the running daemon, and how long ago.
-    pub(super) sessions: BTreeMap<String, Duration>,
+    sessions: BTreeMap<String, Duration>,
     /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn new(config: &'c Config) -> Self {
+    pub(super) fn new(config: &'c Config, sessions: BTreeMap<String, Duration>) -> Self {
         Self {
             config,
             client: http_client::new(),
             launcher: std::env::current_exe().ok(),
             turns: Turns::for_this_machine(),
-            sessions: BTreeMap::new(),
+            sessions,
             mantyxes: RefCell::default(),
         }
     }

@@ -11,7 +11,9 @@ use url::Url;
 use super::Validator;
 use super::web::is_in_the_open;
 use crate::config::reference::Template;
-use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format};
+use crate::config::{
+    At, ClientAuth, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format,
+};
 use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
@@ -63,7 +65,15 @@ impl Validator<'_> {
         is_socket: bool,
     ) -> Option<ClientCredentials> {
         let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
-        let shows = oauth.private_key.as_ref().map_or(Shows::default(), |_| Shows::Signed);
+        if let (Some(at), Some(_)) = (&oauth.client_auth, &oauth.private_key) {
+            self.error(at.node.key(), "client_auth_of_key", &[]);
+        }
+        let shows = match (&oauth.private_key, &oauth.client_auth) {
+            (Some(_), _) => Shows::Signed,
+            (None, Some(At { value: ClientAuth::Post, .. })) => Shows::InBody,
+            (None, _) => Shows::InHeader,
+        };
+        let is_chosen = oauth.client_auth.is_some();
         let secret = match (&oauth.client_secret, &oauth.private_key) {
             (Some(_), Some(key)) => self.refuse(key.node.key(), "secret_or_key", &[]),
             (None, Some(key)) => self.private_key(key),
@@ -86,7 +96,7 @@ impl Validator<'_> {
         {
             self.error(at.node.key(), "audience", &[]);
         }
-        Some(ClientCredentials { id, secret, shows, token_url, audience, scopes })
+        Some(ClientCredentials { id, secret, shows, is_chosen, token_url, audience, scopes })
     }
 
     fn private_key(&self, at: &At<Scalar>) -> Option<Secret> {

@@ -15,7 +15,7 @@ use crate::config::file_format::{File, Mcp, Redact};
 use crate::config::value::format_duration;
 use crate::config::{
     At, Backend, Calls, Count, DurationOrOff, DurationText, List, Named, Naming, NodeId,
-    OnUnavailable, Pin, Refresh, SizeText, Start, Target, file_format,
+    OnUnavailable, Pin, Refresh, SizeText, Target, file_format,
 };
 use crate::model::loom;
 use crate::model::naming;

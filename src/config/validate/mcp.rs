@@ -58,7 +58,7 @@ impl Validator<'_> {
             (None, None) => self.missing(node, "no_server", &[]),
             (Some(command), None) => {
                 self.check_transport(entry, true);
-                self.check_foreign_keys(node, &["headers", "auth", "tls"], "command");
+                self.check_foreign_keys(node, &["headers", "auth", "tls", "listen"], "command");
                 self.stdio(command, entry, programs)
             }
             (None, Some(url)) => {
@@ -102,7 +102,8 @@ impl Validator<'_> {
         let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), is_socket);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, url.as_deref());
         let (url, oauth, tls) = (url.filter(|_| is_whole)?, oauth?, tls?);
-        Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
+        let listen = entry.listen.as_ref().is_none_or(|at| at.value);
+        Some(Mcp::Http { url, headers, socket, transport, oauth, tls, listen })
     }
 
     fn check_transport(&self, entry: &file_format::Mcp, is_stdio: bool) {

@@ -22,6 +22,7 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
         id: "bridge one".to_owned(),
         secret: SECRET.to_owned().into(),
         shows: Shows::default(),
+        is_chosen: false,
         token_url: token_url.map(Into::into),
         scopes: scopes.iter().map(ToString::to_string).collect(),
     };
@@ -57,6 +58,7 @@ async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
             id: "me".to_owned(),
             secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
             shows: Shows::Signed,
+            is_chosen: false,
             token_url: Some(url.clone().into()),
             scopes: Vec::new(),
         };
@@ -117,6 +119,22 @@ async fn the_other_way_to_show_the_secret_is_tried_once_and_remembered() {
         let body = form(&seen[2]);
         assert!(body.contains(&("client_id".into(), "bridge one".into())), "{body:?}");
         assert!(body.contains(&("client_secret".into(), SECRET.into())), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn way_that_the_operator_has_chosen_is_the_only_one() {
+    for (shows, has_header) in [(Shows::InBody, false), (Shows::InHeader, true)] {
+        let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
+        let mut config = ClientCredentials::clone(&issuer(Some(url), None, &[]).credentials);
+        config.shows = shows;
+        config.is_chosen = true;
+        let name = BackendName::parse("b").unwrap();
+        let issuer = Issuer::new(name, Arc::new(config), None, clients());
+        assert!(issuer.issue(None).await.is_err());
+        let [seen] = &agent.seen()[..] else { panic!("one request") };
+        assert_eq!(!seen.header("authorization").is_empty(), has_header);
+        assert_eq!(!seen.body.contains("client_secret"), has_header);
     }
 }
 

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{HOST, LOCATION};
+use http::header::{CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use reqwest::ResponseBuilderExt as _;
+use tokio::time::Instant;
 use url::Url;
 
-use super::HttpFailure;
+use super::pause::Pause;
+use super::{HttpFailure, SESSION, refusal, says_no_session};
 use crate::backend::address;
 use crate::backend::auth::Tokens;
 use crate::backend::diagnosis::redirect::redirected;
@@ -37,6 +40,8 @@ pub(in crate::backend::mcp) struct Endpoint {
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
     tokens: Option<Arc<Tokens>>,
+    /// The pause that the server has asked for. It outlives connections.
+    pause: Pause,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -62,11 +67,17 @@ impl Endpoint {
             headers.entry(HOST).or_insert(SOCKET_HOST);
         }
         let client = socket.map_or(client, http_client::over_unix);
-        Self { client, url, headers, tokens, socket: socket.map(Path::to_owned) }
+        let pause = Pause::default();
+        Self { client, url, headers, tokens, pause, socket: socket.map(Path::to_owned) }
+    }
+
+    /// The end of the pause that the server has asked for, if it is not over.
+    pub(in crate::backend::mcp) fn pause(&self) -> Option<Instant> {
+        self.pause.end()
     }
 
     /// Sends one request to `url`, which has the server's own origin; with a token, if the server
-    /// needs one.
+    /// needs one. Nothing is sent while the server wants a pause.
     pub(in crate::backend::mcp) async fn request(
         &self,
         method: Method,
@@ -89,6 +100,9 @@ impl Endpoint {
     ) -> Result<reqwest::Response, HttpFailure> {
         let mut url = url.clone();
         for _hop in 0..=MOST_REDIRECTS {
+            if let Some(end) = self.pause.end() {
+                return Err(HttpFailure::Paused(end));
+            }
             let request = self.client.request(method.clone(), url.clone());
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
@@ -102,6 +116,12 @@ impl Endpoint {
             let status = response.status();
             let repeats =
                 matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+            if let Some(end) = self.pause.take(status, response.headers()) {
+                return Err(HttpFailure::Paused(end));
+            }
+            if status == StatusCode::UNAUTHORIZED && headers.contains_key(SESSION) {
+                return without_session(response).await;
+            }
             if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
                 return Ok(response);
             }
@@ -127,6 +147,32 @@ impl Endpoint {
             None => origin(&self.url),
         }
     }
+}
+
+/// A 401 in a session, as a failure if it is about the session. This is found out before the token is
+/// replaced: another token does not bring the session back.
+async fn without_session(response: reqwest::Response) -> Result<reqwest::Response, HttpFailure> {
+    let challenges = response.headers().get_all(WWW_AUTHENTICATE);
+    let is_about_token = challenges
+        .iter()
+        .any(|challenge| challenge.to_str().is_ok_and(|text| text.contains("invalid_token")));
+    if is_about_token {
+        return Ok(response);
+    }
+    let (status, url) = (response.status(), response.url().clone());
+    let mut head = http::Response::builder().status(status).url(url);
+    if let Some(headers) = head.headers_mut() {
+        headers.clone_from(response.headers());
+        // The body is whole now.
+        headers.remove(TRANSFER_ENCODING);
+        headers.remove(CONTENT_LENGTH);
+    }
+    let body = refusal(response).await;
+    if says_no_session(status, &body) {
+        return Err(HttpFailure::NoSession(status));
+    }
+    let rebuilt = head.body(body).expect("the parts come from a response");
+    Ok(reqwest::Response::from(rebuilt))
 }
 
 /// The part of `url` that is no secret.

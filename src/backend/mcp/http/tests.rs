@@ -16,8 +16,11 @@ use url::Url;
 mod answers;
 mod handshake;
 mod param_headers;
+mod pauses;
+mod replies;
+mod sessions;
+mod streams;
 
-use super::events::Standing;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::{LIMIT, McpDialer, dialer};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall};
@@ -76,6 +79,14 @@ pub(in crate::backend::mcp) fn response(
 
 pub(in crate::backend::mcp) fn json(status: u16, body: &str) -> Vec<u8> {
     response(status, &[("content-type", "application/json")], body)
+}
+
+/// What follows the status of a response whose body has no end.
+const ENDLESS: &str = " endless\r\n";
+
+/// A response of this media type that begins with `body`, and goes on without an end.
+fn endless(media_type: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200{ENDLESS}content-type: {media_type}\r\n\r\n{body}").into_bytes()
 }
 
 /// An event stream that the end of the connection ends; `length` may promise more than there is.
@@ -139,6 +150,9 @@ async fn server(answer: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Se
                     std::future::pending::<()>().await;
                 }
                 stream.write_all(&bytes).await.ok();
+                if bytes.get(12..).is_some_and(|rest| rest.starts_with(ENDLESS.as_bytes())) {
+                    std::future::pending::<()>().await;
+                }
                 stream.shutdown().await.ok();
             });
         }
@@ -171,6 +185,11 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
 }
 
 fn dialer_to(url: &Url) -> McpDialer {
+    dialer_for(url, true)
+}
+
+/// A dialer for the server at `url`.
+fn dialer_for(url: &Url, listen: bool) -> McpDialer {
     let mut headers = HeaderMap::new();
     let mut secret = HeaderValue::from_static(SECRET);
     secret.set_sensitive(true);
@@ -183,6 +202,7 @@ fn dialer_to(url: &Url) -> McpDialer {
         transport,
         oauth: None,
         tls: None,
+        listen,
     };
     let name = BackendName::parse("scripted").unwrap();
     dialer(&name, &config, None, http_client::new())
@@ -237,44 +257,6 @@ async fn json_and_event_answers_are_kept_byte_for_byte() {
     let Content::Mcp { tools, .. } = catalog.content() else { panic!("MCP") };
     assert_eq!(tools.first().unwrap().raw.get(), tool);
     assert_eq!(call(&peer).await.unwrap(), text(r#"{"z":1e400, "a":1.10}"#));
-}
-
-#[tokio::test]
-async fn a_lost_session_is_renewed_once_and_the_catalog_is_said_to_have_changed() {
-    for (status, body) in [
-        (404, "gone"),
-        (
-            400,
-            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#,
-        ),
-    ] {
-        let sessions = AtomicUsize::new(0);
-        let server = server(move |seen| {
-            if seen.is("initialize") {
-                let number = sessions.fetch_add(1, Ordering::Relaxed);
-                return usual(seen, &format!("session-{number}")).unwrap();
-            }
-            usual(seen, "").unwrap_or_else(|| match seen.header("mcp-session-id") {
-                Some("session-1") => seen.result(HELLO),
-                _ => json(status, body),
-            })
-        })
-        .await;
-        let peer = dial(&server).await;
-        assert_eq!(call(&peer).await.unwrap(), text("hello"));
-        timeout(PATIENCE, peer.changed()).await.expect("it is told");
-        assert!(peer.about().server_info.unwrap().get().contains("session-1"));
-        assert_eq!(server.count("initialize"), 2);
-        assert_eq!(server.count("tools/call"), 2);
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_cannot_be_renewed_is_an_error() {
-    let server =
-        server(|seen| usual(seen, "s").unwrap_or_else(|| json(404, "no such session"))).await;
-    let peer = dial(&server).await;
-    assert!(matches!(call(&peer).await, Err(CallError::NotSent(_))));
 }
 
 #[tokio::test]
@@ -358,7 +340,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
         outcomes.push(match call(&peer).await.unwrap_err() {
             CallError::Refused(why) => format!("refused: {why}"),
             CallError::Lost(_) => "lost".to_owned(),
-            CallError::NotSent(_) => "not sent".to_owned(),
+            CallError::NotSent(_) | CallError::NoSession(_) => "not sent".to_owned(),
             CallError::Unreadable(_) | CallError::NotRead(_) => "unreadable".to_owned(),
         });
     }
@@ -543,31 +525,4 @@ async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
     let why = timeout(PATIENCE, peer.closed()).await.expect("it is told");
     assert!(error_chain(&why).contains("session"), "{why}");
     timeout(PATIENCE, peer.close()).await.expect("in time");
-}
-
-#[tokio::test(start_paused = true)]
-async fn streams_that_break_soon_are_asked_for_less_and_less() {
-    let mut standing = Standing::default();
-    let now = Instant::now();
-    let mut wait = |broke, lived| {
-        standing.opened = Some(now);
-        standing.broke = broke;
-        standing.next_wait(now + Duration::from_millis(lived)).as_millis()
-    };
-    assert_eq!(wait(false, 0), 0, "rmcp itself waits after a clean end");
-    let waits: Vec<_> = (0..3).map(|_| wait(true, 0)).collect();
-    assert!(waits[0] <= 250 && waits[1] <= 500 && (450..=1000).contains(&waits[2]), "{waits:?}");
-    assert!(wait(true, 6000) <= 250);
-    for _ in 0..100 {
-        assert!(wait(true, 0) <= 30_000);
-    }
-}
-
-#[test]
-fn a_server_counts_as_gone_only_if_it_was_there() {
-    let mut standing = Standing::default();
-    assert!((0..20).all(|_| !standing.failed()));
-    standing.opened();
-    assert!((0..3).all(|_| !standing.failed()));
-    assert!(standing.failed());
 }

@@ -15,6 +15,7 @@ use crate::backend::mcp::{Era, LIMIT, McpDialer, dialer};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, PeerErrorKind};
 use crate::config::{HttpTransport, Mcp};
 use crate::error_chain::error_chain;
+use crate::http_client;
 use crate::model::BackendName;
 use crate::model::answer::Answer;
 use crate::model::catalog::Content;
@@ -135,6 +136,7 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
         transport,
         oauth: None,
         tls: None,
+        listen: true,
     };
     dialer(&BackendName::parse("old").unwrap(), &config, None, http_client::new())
 }
@@ -284,7 +286,7 @@ async fn what_a_refused_message_means_depends_on_the_status() {
     let why = call(&peer, r#"{"how":1}"#).await.unwrap_err();
     assert!(matches!(&why, CallError::Refused(why) if why.contains("503")), "{why:?}");
     let (why, closed) = tokio::join!(call(&peer, "{}"), why_closed(&peer));
-    assert!(matches!(why, Err(CallError::NotSent(_))), "{why:?}");
+    assert!(matches!(why, Err(CallError::NoSession(_))), "{why:?}");
     assert!(closed.contains("forgotten"), "{closed}");
 }
 
@@ -395,4 +397,133 @@ async fn refused_revision_is_followed_by_one_that_the_server_has() {
             assert_eq!(seen, count, "{body}: what was accepted is remembered");
         }
     }
+}
+
+/// How a server ends a POST whose answer comes on the stream.
+fn bad_endings() -> Vec<Vec<u8>> {
+    let cut = "HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: 99\r\n\r\nAcc";
+    vec![
+        Vec::new(),
+        cut.as_bytes().to_vec(),
+        "HTTP/1.1 202 x\r\nconnec".as_bytes().to_vec(),
+        response(200, &[], ""),
+        response(504, &[], "too late"),
+    ]
+}
+
+#[tokio::test]
+async fn answer_on_the_stream_counts_however_its_post_has_ended() {
+    for ending in bad_endings() {
+        let described = String::from_utf8_lossy(&ending).into_owned();
+        let first = Arc::<Mutex<Option<Seen>>>::default();
+        let unanswered = Arc::clone(&first);
+        // The first call is answered when its POST is over and the second call has come.
+        let server = usual(move |seen, say| {
+            let mut earlier = unanswered.lock().unwrap();
+            if let Some(earlier) = earlier.take() {
+                say.hello(&earlier);
+                say.hello(seen);
+                return response(202, &[], "");
+            }
+            *earlier = Some(seen.clone());
+            ending.clone()
+        })
+        .await;
+        let peer = dial(&server).await;
+        let is_there = async {
+            while first.lock().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            call(&peer, "{}").await
+        };
+        let (slow, fast) = tokio::join!(call(&peer, "{}"), is_there);
+        let hello = Answer::text("hello".to_owned());
+        assert_eq!((slow.unwrap(), fast.unwrap()), (hello.clone(), hello), "{described}");
+        assert_eq!(server.requests("POST").iter().filter(|seen| seen.is("tools/call")).count(), 2);
+    }
+}
+
+/// A server at `/app/sse` behind a gateway that removes `/app`; it takes messages where `is_there`
+/// says so.
+async fn behind_gateway(is_there: fn(&str) -> bool) -> Server {
+    let greeting = format!("{HEAD}event: endpoint\ndata: /messages?sessionId=7\n\n");
+    let mut server = server(&greeting, move |seen, say| {
+        if !is_there(&seen.line) {
+            return response(404, &[], "no route");
+        }
+        if seen.is("initialize") {
+            say.result(seen, r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old","version":"1"}}"#);
+        } else if seen.is("tools/call") {
+            say.hello(seen);
+        }
+        response(202, &[], "")
+    })
+    .await;
+    server.url = server.url.join("/app/sse").unwrap();
+    server
+}
+
+#[tokio::test]
+async fn address_without_the_prefix_that_a_gateway_removes_is_found_below_it() {
+    let server = behind_gateway(|line| line.contains(" /app/messages?sessionId=7 ")).await;
+    let peer = dial(&server).await;
+    assert_eq!(call(&peer, "{}").await.unwrap(), Answer::text("hello".to_owned()));
+    assert_eq!(server.requests("POST /messages").len(), 1, "the right one is remembered");
+}
+
+#[tokio::test]
+async fn address_that_leads_nowhere_is_told_with_the_cure() {
+    let server = behind_gateway(|_| false).await;
+    let why = try_dial(&dialer_of(&server.url, HttpTransport::Sse)).await.err().unwrap();
+    assert!(why.contains("names /messages for messages"), "{why}");
+    assert!(why.contains("HTTP 404") && why.contains("gateway"), "{why}");
+}
+
+#[test]
+fn prefixes_are_tried_from_the_deepest_on() {
+    for (stream, named, expected) in [
+        ("http://h/a/b/sse?k=1", "/messages?s=1", &["/a/b/messages", "/a/messages"][..]),
+        ("http://h/a/b/sse", "/b/m", &["/a/b/b/m", "/a/b/m"]),
+        ("http://h/app/sse", "/app/m", &[]),
+        ("http://h/app/sse", "/application/m", &["/app/application/m"]),
+        ("http://h/sse", "/m", &[]),
+        (
+            "http://h/1/2/3/4/5/6/sse",
+            "/m",
+            &["/1/2/3/4/5/6/m", "/1/2/3/4/5/m", "/1/2/3/4/m", "/1/2/3/m"],
+        ),
+    ] {
+        let stream: Url = stream.parse().unwrap();
+        let named = stream.join(named).unwrap();
+        let candidates = below_prefixes(&stream, &named);
+        assert!(candidates.iter().all(|url| url.query() == named.query()));
+        let paths: Vec<&str> = candidates.iter().map(Url::path).collect();
+        assert_eq!(paths, expected, "{stream}");
+    }
+}
+
+#[tokio::test]
+async fn older_server_that_answers_a_post_with_its_stream_is_reached_by_get() {
+    let event = "event: endpoint\ndata: /messages?sessionId=7\n\n";
+    let greeting = format!("{HEAD}{event}");
+    let server = server(&greeting, move |seen, say| {
+        if seen.line.contains(" /sse ") {
+            // Of the bytes that it promises, the server sends a part.
+            let length = "connection: close\r\ncontent-length: 999";
+            let head = HEAD.replace("connection: close", length);
+            return format!("{head}{event}").into_bytes();
+        }
+        if seen.is("initialize") {
+            say.result(seen, r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old","version":"1"}}"#);
+        } else if seen.is("tools/call") {
+            say.hello(seen);
+        }
+        response(202, &[], "")
+    })
+    .await;
+    let dialer = dialer_of(&server.url, HttpTransport::Either);
+    let peer = try_dial(&dialer).await.unwrap();
+    assert_eq!(call(&peer, "{}").await.unwrap(), Answer::text("hello".to_owned()));
+    assert_eq!(dialer.transport(), "sse");
+    assert_eq!(server.requests("POST /sse").len(), 1, "one such answer says enough");
 }

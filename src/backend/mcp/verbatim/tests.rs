@@ -7,7 +7,7 @@ use rmcp::model::{
 };
 
 use super::*;
-use crate::backend::fake;
+use crate::backend::{CallError, fake};
 
 fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
     JsonRpcMessage::request(request.into(), RequestId::Number(id))
@@ -146,9 +146,16 @@ fn an_error_without_an_id_goes_to_the_only_request() {
     let (state, raw_request) = waiting();
     message(state.incoming(error));
     assert!(raw_request.take_outcome().unwrap().unwrap().is_err());
-    // The server may have made the call.
+    let by_code = r#"{"error":{"code":1,"message":"what?"}}"#;
     let (state, raw_request) = waiting();
-    message(state.incoming(r#"{"error":{"code":1,"message":"what?"}}"#));
+    message(state.incoming(by_code));
+    let refused = raw_request.take_outcome().unwrap().unwrap().unwrap_err();
+    assert_eq!(refused.to_string(), "what? (JSON-RPC error 1)");
+    // It may be about the one that was given up.
+    let (state, raw_request) = waiting();
+    state.outgoing(&request(6, call("{}").0)).unwrap();
+    state.forget(&RequestId::Number(6));
+    message(state.incoming(by_code));
     let outcome = raw_request.take_outcome().unwrap();
     assert!(matches!(outcome, Err(CallError::Unreadable(_))), "{outcome:?}");
     // It is no answer to it.

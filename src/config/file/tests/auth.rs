@@ -6,6 +6,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{check, environment, parse};
 use crate::config::{A2a, ClientCredentials, Config, Credential, Mantyx, Mcp, Target, Upstream};
+use crate::oauth::endpoint::Shows;
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
@@ -44,7 +45,22 @@ a2a:
     let c = oauth(&config, "c");
     assert_eq!((c.id.as_str(), c.secret.expose_secret()), ("7", "hunter22-closed-secret"));
     assert!(c.token_url.is_none() && c.scopes.is_empty());
+    assert_eq!((c.shows, c.is_chosen), (Shows::InHeader, false));
     assert!(!format!("{config:?}").contains("0123456789abcdef"));
+}
+
+#[test]
+fn way_to_show_the_secret_can_be_chosen() {
+    for (written, shows) in [("basic", Shows::InHeader), ("post", Shows::InBody)] {
+        let config = parse(&format!(
+            "upstream: {{sandbox: true}}
+mcp:
+  a: {{url: 'https://a/mcp', auth: {{oauth: {{client_id: a, client_secret: '${{env:TOKEN}}', client_auth: {written}}}}}}}"
+        ));
+        let config = config.unwrap();
+        let a = oauth(&config, "a");
+        assert_eq!((a.shows, a.is_chosen), (shows, true));
+    }
 }
 
 #[test]

@@ -1,0 +1,273 @@
+//! What is made of a token endpoint's answer (RFC 6749, 5): a token, or what the answer is instead,
+//! with what to do about it.
+//!
+//! Must not: let a secret, a token or an endpoint's free text into a message.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use secrecy::SecretString;
+
+use super::endpoint::Granted;
+use super::{IssueError, Issued};
+use crate::model::Members;
+use crate::{clock, http_client};
+
+/// Longer than any token is used.
+const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest pause that an endpoint may ask for.
+const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707), and some that well-known endpoints
+/// have of their own. Other text of theirs is not shown, as it may repeat the request with its
+/// secrets.
+const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_client \
+    unsupported_grant_type invalid_scope invalid_target server_error slow_down \
+    temporarily_unavailable access_denied invalid_client_id bad_client_secret invalid_auth \
+    incorrect_client_credentials invalid_token unsupported_token_type";
+
+/// The errors about the client itself.
+const ABOUT_CLIENT: [&str; 4] =
+    ["invalid_client", "invalid_client_id", "bad_client_secret", "incorrect_client_credentials"];
+
+/// The types of tokens that are sent as `Authorization: Bearer`. Apigee calls them `BearerToken`, and
+/// takes no other header.
+const BEARER: [&str; 2] = ["bearer", "bearertoken"];
+
+/// The other types of tokens that are named, as they hold no secret.
+const OTHER_TYPES: [&str; 6] = ["DPoP", "PoP", "MAC", "N_A", "SAML2", "JWT"];
+
+/// Why an endpoint gave no token.
+#[derive(Debug)]
+pub(super) struct TokenRefusal {
+    pub(super) error: IssueError,
+    /// It rejects the client, or the way in which that showed its secret.
+    pub(super) is_about_client: bool,
+}
+
+/// The answer of a token endpoint.
+pub(super) struct Answer<'a> {
+    /// The endpoint, in a form that may be shown.
+    pub(super) place: &'a str,
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a str,
+}
+
+impl Answer<'_> {
+    pub(super) fn read(&self) -> Result<Granted, TokenRefusal> {
+        if !self.status.is_success() {
+            return Err(self.refused());
+        }
+        let Ok(members) = Members::read(self.body) else {
+            return Err(self.unusable(&format!("{}, and not with JSON", self.what_it_is())));
+        };
+        // GitHub, Slack and others refuse with a 200.
+        let names_error = members.get("error").is_some_and(|error| error.get() != "null");
+        if names_error && members.get("access_token").is_none() {
+            return Err(self.refused());
+        }
+        let kind = members.string("token_type");
+        if let Some(kind) = kind.filter(|kind| !is_bearer(kind)) {
+            let known = OTHER_TYPES.iter().find(|known| known.eq_ignore_ascii_case(&kind));
+            let named = known.map_or("of another type than Bearer".to_owned(), |known| {
+                format!("of the type {known}")
+            });
+            let cure = "have the issuer give this client bearer tokens";
+            return Err(self.unusable(&format!("with a token {named}, which is not used: {cure}")));
+        }
+        let token = members.string("access_token").filter(|token| !token.is_empty());
+        let Some(token) = token else {
+            return Err(self.unusable("with JSON without an `access_token`"));
+        };
+        let Ok(value) = http_client::sensitive(&format!("Bearer {token}")) else {
+            return Err(self.unusable("with an `access_token` that no header can carry"));
+        };
+        // Some issuers write the number as a string.
+        let seconds = members.get("expires_in").map(|raw| raw.get().trim_matches('"'));
+        let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
+        let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
+        let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let refresh_token = members.string("refresh_token").filter(|token| !token.is_empty());
+        let refresh_token = refresh_token.map(SecretString::from);
+        Ok(Granted { issued: Issued { value, lifetime }, refresh_token })
+    }
+
+    /// An answer that refuses the request: with a status, or with `error` in a 2xx.
+    fn refused(&self) -> TokenRefusal {
+        let Self { place, status, headers, body } = *self;
+        let named = Members::read(body).ok().and_then(|body| body.string("error"));
+        let known = ERRORS.split(' ').find(|error| named.as_deref() == Some(*error));
+        let code = status.as_u16();
+        let mut text = match known {
+            Some(error) => format!("the token endpoint {place} answered {code} {error}"),
+            None if status.is_success() => format!(
+                "the token endpoint {place} answered HTTP {code} with an `error` that OAuth does \
+                 not know"
+            ),
+            None => format!("the token endpoint {place} answered HTTP {code}"),
+        };
+        if is_page(headers, body) {
+            text.push_str(" with a web page: ");
+            text.push_str(PAGE_CURE);
+        }
+        let is_unnamed = status == StatusCode::UNAUTHORIZED && known.is_none();
+        let names_client = known.is_some_and(|error| ABOUT_CLIENT.contains(&error))
+            && (status.is_success()
+                || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST));
+        let passes = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        let after = http_client::retry_after(headers, clock::now());
+        let after = after.map(|after| after.min(LONGEST_AFTER));
+        if let Some(after) = after.filter(|after| !after.is_zero()) {
+            text.push_str(&format!(", and wants no request for {} s", after.as_secs()));
+        }
+        let grant_ended = known == Some("invalid_grant");
+        let error = IssueError { text, passes, after, grant_ended };
+        TokenRefusal { error, is_about_client: is_unnamed || names_client }
+    }
+
+    /// What a body without JSON is.
+    fn what_it_is(&self) -> String {
+        if self.body.trim().is_empty() {
+            return "with an empty body".to_owned();
+        }
+        if is_page(self.headers, self.body) {
+            return format!("with a web page ({PAGE_CURE})");
+        }
+        if self.body.contains("access_token=") {
+            return "in form encoding".to_owned();
+        }
+        "with a text".to_owned()
+    }
+
+    /// A 2xx without a usable token.
+    fn unusable(&self, what: &str) -> TokenRefusal {
+        let (place, code) = (self.place, self.status.as_u16());
+        let text = format!("the token endpoint {place} answered HTTP {code} {what}");
+        TokenRefusal { error: IssueError::lasting(text), is_about_client: false }
+    }
+}
+
+/// What to do where a web page stands in place of a token endpoint.
+const PAGE_CURE: &str = "see whether `token_url` is the token endpoint itself, and whether a login page \
+    or a proxy stands before it";
+
+fn is_page(headers: &HeaderMap, body: &str) -> bool {
+    let is_html = http_client::media_type(headers).eq_ignore_ascii_case("text/html");
+    is_html || body.trim_start().starts_with('<')
+}
+
+fn is_bearer(kind: &str) -> bool {
+    BEARER.iter().any(|bearer| kind.trim().eq_ignore_ascii_case(bearer))
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is made of answers.
+
+    use http::HeaderValue;
+    use http::header::{CONTENT_TYPE, RETRY_AFTER};
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn read(status: u16, headers: &HeaderMap, body: &str) -> Result<Granted, TokenRefusal> {
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { place: "p", status, headers, body }.read()
+    }
+
+    fn granted(body: &str) -> Granted {
+        read(200, &HeaderMap::new(), body).unwrap()
+    }
+
+    fn why(status: u16, body: &str) -> String {
+        read(status, &HeaderMap::new(), body).unwrap_err().error.text
+    }
+
+    #[test]
+    fn lifetimes_of_all_sorts() {
+        for (lifetime, expected) in [
+            ("60", Some(60)),
+            ("\"60\"", Some(60)),
+            ("60.0", Some(60)),
+            ("-1", None),
+            ("null", None),
+            ("1e300", Some(LONGEST_LIFE.as_secs())),
+        ] {
+            let text = format!(r#"{{"access_token":"t","expires_in":{lifetime}}}"#);
+            let issued = granted(&text).issued;
+            assert_eq!(issued.lifetime.map(|life| life.as_secs()), expected, "{lifetime}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_token_that_is_new() {
+        let next = |more: &str| {
+            let granted = granted(&format!(r#"{{"access_token":"t"{more}}}"#));
+            granted.refresh_token.map(|token| token.expose_secret().to_owned())
+        };
+        assert_eq!(next(r#","refresh_token":"r2""#).as_deref(), Some("r2"));
+        for none in ["", r#","refresh_token":"""#, r#","refresh_token":null"#] {
+            assert_eq!(next(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn pause_of_an_endpoint_is_kept_and_told() {
+        let refused = |value: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]);
+            read(503, &headers, "{}").unwrap_err().error
+        };
+        assert_eq!(refused("7").after, Some(Duration::from_secs(7)));
+        assert!(refused("7").text.ends_with("503, and wants no request for 7 s"));
+        assert_eq!(refused("86400").after, Some(LONGEST_AFTER));
+        assert_eq!(refused("soon").after, None);
+    }
+
+    #[test]
+    fn token_types_that_are_bearer_tokens_are_taken() {
+        for kind in ["Bearer", "bearer", "BEARER", "BearerToken", " bearertoken "] {
+            let body = format!(r#"{{"access_token":"t","token_type":"{kind}"}}"#);
+            assert_eq!(granted(&body).issued.value, "Bearer t", "{kind}");
+        }
+    }
+
+    #[test]
+    fn answer_without_a_token_is_named_as_what_it_is() {
+        for (status, body, expected) in [
+            (200, "<html>log in</html>", "HTTP 200 with a web page"),
+            (404, "<!doctype html>", "HTTP 404 with a web page"),
+            (200, "", "HTTP 200 with an empty body, and not with JSON"),
+            (200, "access_token=hunter2&token_type=bearer", "HTTP 200 in form encoding"),
+            (200, "hunter2", "HTTP 200 with a text, and not with JSON"),
+            (200, r#"{"error":"invalid_scope"}"#, "200 invalid_scope"),
+            (200, r#"{"error":"hunter2"}"#, "200 with an `error` that OAuth does not know"),
+            (200, r#"{"token_type":"Bearer"}"#, "without an `access_token`"),
+            (200, r#"{"access_token":"hunter2","token_type":"dpop"}"#, "token of the type DPoP"),
+            (200, r#"{"access_token":"t","token_type":"hunter2"}"#, "of another type than Bearer"),
+        ] {
+            let text = why(status, body);
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/html"))]);
+        let text = read(200, &headers, "Log in").unwrap_err().error.text;
+        assert!(text.contains("web page") && text.contains("`token_url`"), "{text}");
+    }
+
+    #[test]
+    fn client_that_is_refused_with_a_200_may_show_its_secret_in_another_way() {
+        for (status, error, expected) in [
+            (200, "invalid_client", true),
+            (200, "incorrect_client_credentials", true),
+            (200, "invalid_scope", false),
+            (401, "unknown", true),
+            (403, "invalid_client", false),
+        ] {
+            let body = format!(r#"{{"error":"{error}"}}"#);
+            let refusal = read(status, &HeaderMap::new(), &body).unwrap_err();
+            assert_eq!(refusal.is_about_client, expected, "{status} {error}");
+        }
+    }
+}
