@@ -26,8 +26,9 @@ use crate::config::{Backend, Config, Environment, find};
 use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
 
-/// How long one check may take.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long one check may take: longer than the default of `refresh.timeout`, after which a server
+/// that hangs is told with what it has written meanwhile.
+const LIMIT: Duration = Duration::from_secs(45);
 /// How many checks run at once: each may start a program.
 const AT_ONCE: usize = 8;
 /// What the doctor advises: the name of each cure, and its text.

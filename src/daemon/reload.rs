@@ -275,12 +275,12 @@ pub(super) fn resolved(registry: &Registry) -> String {
     let resolved = known.values().filter(|known| known.catalog.is_some()).count();
     // systemd shows this as it was at the start: "0 of 11" would be an alarm, and is none.
     match (resolved, known.len()) {
-        (_, 0) => "serving, no backends".to_owned(),
-        (0, all) => format!("serving, {all} backends connect"),
-        (resolved, all) if resolved == all => format!("serving, {all} backends resolved"),
+        (_, 0) => "serving; no backends".to_owned(),
+        (0, all) => format!("serving; backends that connect: {all}"),
+        (resolved, all) if resolved == all => format!("serving; backends resolved: {all}"),
         (resolved, all) => {
             let others = all - resolved;
-            format!("serving, {resolved} backends resolved, {others} more connect")
+            format!("serving; backends resolved: {resolved}, backends that connect: {others}")
         }
     }
 }

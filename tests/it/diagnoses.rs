@@ -166,9 +166,12 @@ async fn noise_on_stdout_of_a_server_that_works_is_remarked() {
 
 #[tokio::test]
 async fn sandbox_begins_empty_without_an_alarm() {
-    let mut bridge = Bridge::ready("upstream: {sandbox: true}\n").await;
-    let run = bridge.post_run(r#"{"modelId":"m","prompt":"say hello"}"#).await.run_id;
-    assert!(!run.is_empty());
+    // A run with tools is driven, and so in the journal.
+    let config = "upstream: {sandbox: true, workspace: acme}\nlocal:\n  disk: {description: Space., \
+                  parameters: {type: object}, command: [\"true\"]}\n";
+    let mut bridge = Bridge::ready(config).await;
+    let run = bridge.post_run(r#"{"modelId":"m","prompt":"hello"}"#).await;
+    assert_eq!(run.injected.as_deref(), Some("disk=1"));
     bridge.restart().await;
     bridge.wait_ready().await;
     let log = bridge.log();

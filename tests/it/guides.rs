@@ -162,7 +162,7 @@ impl User {
             match Request::new("GET", "/readyz").answer(to).await.status {
                 200 => Some(()),
                 // It speaks TLS, and says in its log that it is ready.
-                400 => bridge.log().contains("serving, ").then_some(()),
+                400 => bridge.log().contains("serving; ").then_some(()),
                 _ => None,
             }
         })

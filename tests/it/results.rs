@@ -249,7 +249,7 @@ async fn what_a_server_writes_beside_its_protocol_is_redacted() {
     by_hand(&rig.bridge, "it_say", &json!({ "exits": 1, "stderr": "dying OBJ-4" })).await;
     wait::soon("the end in the log", async || {
         let log = rig.bridge.log();
-        log.contains("ended with exit status 1: it said: dying gone").then_some(())
+        log.contains("ended with exit status 3: it said: dying gone").then_some(())
     })
     .await;
     let status = rig.bridge.status().await.to_string();

@@ -209,13 +209,19 @@ fn asks_person(line: &str) -> bool {
 }
 
 fn serves_http(line: &str) -> bool {
+    let own_address = has_any(line, &["http://", "https://"])
+        && has_any(line, &["localhost", "127.0.0.1", "0.0.0.0", "[::"]);
     has_any(line, &["listening", "running on", "running at", "serving", "started", "available at"])
-        && has_any(line, &["http://", "https://", " port "])
+        && (own_address || has(line, &[" port "]))
 }
 
 /// What the server itself says, in the line that tells of its failure.
 pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Option<Diagnosis> {
     let line = telling?;
+    // What a program warns of does not keep it from going on.
+    if evidence.end == End::Running && has(line, &["warn"]) {
+        return None;
+    }
     let words =
         ["erofs", "read-only file system", "eacces", "permission denied", "eperm", "enoent"];
     let words = [&words[..], &["no such file", "filenotfounderror", "can't open"]].concat();

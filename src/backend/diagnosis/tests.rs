@@ -157,6 +157,8 @@ fn program_that_runs_has_a_cause_only_if_it_shows_one() {
     };
     assert_eq!(evidence("", "", None), None);
     assert_eq!(evidence("", "npm warn deprecated inflight@1.0.6: not supported", None), None);
+    assert_eq!(evidence("", "Warning: no token is set, going on without", None), None);
+    assert_eq!(evidence("", "Server started, see https://docs.test/start", None), None);
     assert_eq!(evidence("", "", Some(0)), Some(Cause::ConstantId(0)));
     assert_eq!(evidence("Content-Length: 120", "", Some(0)), Some(Cause::Framed));
     assert_eq!(evidence("hello", "", None), Some(Cause::NotServer));

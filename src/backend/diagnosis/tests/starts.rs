@@ -15,7 +15,7 @@ npm error 404  The requested resource 'nope@*' could not be found or you do not 
 npm error 404
 npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git url.
-npm error A complete log of this run can be found in: /root/.npm/_logs/debug-0.log",
+npm error A complete log of this run can be found in: /home/me/.npm/_logs/debug-0.log",
             cause: Cause::UnknownPackage,
             line: "npm error 404 Not Found - GET https://registry.npmjs.org/nope",
             cure: "npx -y nope",
