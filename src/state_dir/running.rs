@@ -75,9 +75,7 @@ pub fn running(directory: &Path) -> Vec<Running> {
         return Vec::new();
     }
     let notes = notes(directory);
-    notes
-        .filter_map(|path| trusted(&path, about.uid()).filter(|running| is_whole(running)))
-        .collect()
+    notes.filter_map(|path| trusted(&path, about.uid()).filter(is_whole)).collect()
 }
 
 fn notes(directory: &Path) -> impl Iterator<Item = PathBuf> {

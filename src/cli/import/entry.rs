@@ -57,7 +57,7 @@ impl<'a> Entry<'a> {
         };
         if let Some(list) = &server.off_by {
             entry.is_off = true;
-            entry.note(format!("is off (`disabled: true`), as `{list}` says"));
+            entry.note(&format!("is off (`disabled: true`), as `{list}` says"));
         }
         let mut members = Vec::new();
         collect(&server.path, &server.entry, &mut members);
@@ -340,7 +340,7 @@ impl<'a> Entry<'a> {
         if !is_empty(value) {
             let asks =
                 "the bridge asks a person for the tools that `approve` names, and for no others";
-            self.note(format!("`{key}` is left out: {asks}"));
+            self.note(&format!("`{key}` is left out: {asks}"));
         }
     }
 
@@ -362,7 +362,7 @@ impl<'a> Entry<'a> {
             Some(time) => {
                 let time = format_duration(time);
                 if unit == TimeUnit::Unclear {
-                    self.note(format!("`{path}`, {value}, is read as {time}"));
+                    self.note(&format!("`{path}`, {value}, is read as {time}"));
                 }
                 self.server.insert(own.to_owned(), time.into());
             }
@@ -427,7 +427,7 @@ impl<'a> Entry<'a> {
         self.imported.unread.push(format!("`{name}`: `{path}` is left out: {why}"));
     }
 
-    fn note(&mut self, words: String) {
+    fn note(&mut self, words: &str) {
         let name = self.name;
         self.imported.notes.push(format!("`{name}`: {words}"));
     }
@@ -435,9 +435,7 @@ impl<'a> Entry<'a> {
     fn finish(mut self, server: &Server) -> Map<String, Value> {
         if let Some((address, transport)) = self.address.take() {
             if self.server.insert("url".to_owned(), address).is_some() {
-                self.note(
-                    "its second address is left out, as its product prefers the other".into(),
-                );
+                self.note("its second address is left out, as its product prefers the other");
             }
             self.server.entry("transport").or_insert(transport.into());
         }
@@ -468,7 +466,7 @@ impl<'a> Entry<'a> {
         }
         if !self.unneeded.is_empty() {
             let keys = self.unneeded.join("`, `");
-            self.note(format!("`{keys}` is left out: it says nothing to the bridge"));
+            self.note(&format!("`{keys}` is left out: it says nothing to the bridge"));
         }
         self.server
     }
@@ -490,7 +488,7 @@ impl<'a> Entry<'a> {
         for key in unused.split(' ') {
             self.server.remove(key);
         }
-        self.note(format!("{words} is left out, as its type is another"));
+        self.note(&format!("{words} is left out, as its type is another"));
     }
 }
 

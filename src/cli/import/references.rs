@@ -90,32 +90,21 @@ impl<'a> Source<'a> {
             let reference = vault.refer(variable_name(id), why);
             text = text.replace(&format!("${{input:{id}}}"), &reference);
         }
-        text = with_secrets(vault, server, text);
-        if self.product == Product::Opencode { self.of_opencode(vault, server, text) } else { text }
+        let text = with_secrets(vault, server, &text);
+        match self.product {
+            Product::Opencode => self.of_opencode(vault, server, &text),
+            _ => text,
+        }
     }
 
     /// opencode's `{env:NAME}` and `{file:PATH}`.
-    fn of_opencode(&self, vault: &mut Vault, server: &str, mut text: String) -> String {
-        let mut from = 0;
-        while let Some(at) = text[from..].find("{env:").map(|at| at + from) {
-            let Some(len) = text[at..].find('}') else { break };
-            // `${env:NAME}` is a reference already.
-            if text[..at].ends_with('$') {
-                from = at + len;
-                continue;
-            }
-            let name = text[at + "{env:".len()..at + len].to_owned();
-            let reference = vault.refer(name, format!("named in the file, of {server}"));
-            text.replace_range(at..=at + len, &reference);
-            from = at + reference.len();
-        }
-        while let Some(at) = text.find("{file:").filter(|at| !text[..*at].ends_with('$')) {
-            let Some(len) = text[at..].find('}') else { break };
-            let path =
-                self.absolute(&text[at + "{file:".len()..at + len], self.directory.as_deref());
-            text.replace_range(at..=at + len, &format!("${{file:{path}}}"));
-        }
-        text
+    fn of_opencode(&self, vault: &mut Vault, server: &str, text: &str) -> String {
+        let text = replaced(text, "{env:", "}", |name| {
+            vault.refer(name.to_owned(), format!("named in the file, of {server}"))
+        });
+        replaced(&text, "{file:", "}", |path| {
+            format!("${{file:{}}}", self.absolute(path, self.directory.as_deref()))
+        })
     }
 
     /// A path of the file, absolute as far as that is known.
@@ -148,15 +137,31 @@ impl<'a> Source<'a> {
 }
 
 /// Continue's `${{ secrets.NAME }}`.
-fn with_secrets(vault: &mut Vault, server: &str, mut text: String) -> String {
-    while let Some(at) = text.find("${{") {
-        let Some(len) = text[at..].find("}}") else { break };
-        let inside = text[at + "${{".len()..at + len].trim();
+fn with_secrets(vault: &mut Vault, server: &str, text: &str) -> String {
+    replaced(text, "${{", "}}", |inside| {
+        let inside = inside.trim();
         let name = variable_name(inside.rsplit('.').next().unwrap_or_default());
-        let reference = vault.refer(name, format!("{inside}, of {server}"));
-        text.replace_range(at..at + len + "}}".len(), &reference);
+        vault.refer(name, format!("{inside}, of {server}"))
+    })
+}
+
+/// `text` with another text in place of each `open … close`. One behind a `$` is a reference of
+/// bridge.yaml already.
+fn replaced(text: &str, open: &str, close: &str, mut other: impl FnMut(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(open)
+        && let Some((inside, after)) = behind.split_once(close)
+    {
+        out.push_str(before);
+        if before.ends_with('$') {
+            out.extend([open, inside, close]);
+        } else {
+            out.push_str(&other(inside));
+        }
+        rest = after;
     }
-    text
+    out + rest
 }
 
 /// The directory of the project that the file belongs to.
