@@ -105,8 +105,21 @@ pub(super) fn verdict(status: StatusCode, body: &str, own_id: Option<i64>) -> Ve
         },
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Verdict::Holds,
         status if status.is_client_error() => refused(status, body, error),
-        _ => error.map_or(Verdict::Holds, |error| answered(&error, own_id)),
+        _ => match error {
+            Some(error) => answered(&error, own_id),
+            None if is_note(body) && says_lost(body) => Verdict::Doubtful,
+            None => Verdict::Holds,
+        },
     }
+}
+
+/// Whether a body is for the client, and no JSON-RPC message: a page of HTML is for a person, whose
+/// own session it may mean.
+fn is_note(body: &str) -> bool {
+    let is_page = body.trim_start().starts_with('<');
+    let is_message = Members::read(body)
+        .is_ok_and(|members| members.get("result").is_some() || members.get("method").is_some());
+    !is_page && !is_message
 }
 
 /// Whether a refusal with this status and body says that the server does not know the session.
@@ -125,8 +138,7 @@ fn refused(status: StatusCode, body: &str, error: Option<RpcError>) -> Verdict {
                 && !reply.message.to_lowercase().contains("protocol version");
             by_transport || says_lost(&reply.message)
         }
-        // A page of HTML is for a person, whose own session it may mean.
-        None => !body.trim_start().starts_with('<') && says_lost(body),
+        None => is_note(body) && says_lost(body),
     };
     if is_lost { Verdict::Lost } else { Verdict::Holds }
 }
