@@ -1,5 +1,5 @@
 //! Whether an answer says that the server has forgotten the session of the request. A server that
-//! was restarted, or that lets idle sessions go, says so in many ways besides the 404 that the
+//! was restarted, or that lets idle sessions go, says so in many ways, and not only by the 404 that the
 //! specification asks for. If the bridge misses one, every call fails while the backend looks ready.
 //!
 //! Must not: do IO, or decide what becomes of the request.
@@ -16,7 +16,7 @@ use crate::model::Members;
 pub(super) enum Verdict {
     /// It says nothing against the session.
     Holds,
-    /// It speaks of a lost session, but a tool may have said that about a session of its own, after
+    /// It speaks of a lost session, but a tool may have said that about another session, after
     /// it began its work. The request must not be sent again.
     Doubtful,
     /// The server did not run the request, as it knows no such session.
@@ -32,7 +32,7 @@ const REFUSED_UNREAD: [i32; 3] = [-32001, -32600, 32600];
 /// invalid parameters. Their texts may quote arguments, which may be about sessions.
 const ABOUT_REQUEST: [i32; 3] = [-32700, -32601, -32602];
 
-/// The JSON-RPC error without a meaning of its own. Transports use it for requests that they refuse.
+/// The JSON-RPC error without a fixed meaning. Transports use it for requests that they refuse.
 const BY_TRANSPORT: i32 = -32000;
 
 /// What is said of a session that a server does not know.
@@ -168,7 +168,7 @@ impl RpcError {
         let error = members.get("error").filter(|error| error.get().starts_with('{'))?;
         let id = members.get("id").map(RawValue::get);
         let id = id.and_then(|id| id.trim_matches('"').parse().ok());
-        // Gateways and frameworks have errors of their own in such a member.
+        // Gateways and frameworks put other errors into such a member.
         Members::read(error.get()).ok()?.get("code")?.get().parse::<i64>().ok()?;
         Some(Self { reply: error_of(error), id })
     }

@@ -191,7 +191,7 @@ impl PermissionCheck for Revocable {
 }
 
 #[tokio::test]
-async fn call_that_is_not_permitted_any_more_is_not_sent_in_a_new_session() {
+async fn call_whose_permission_has_ended_is_not_sent_in_a_new_session() {
     let check = Arc::new(Revocable::default());
     let revoked = Arc::clone(&check);
     let server = forgetful(move |_| {
