@@ -18,8 +18,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The longest pause that an endpoint may ask for.
 const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707), and some that well-known endpoints
-/// have of their own. Other text of theirs is not shown, as it may repeat the request with its
+/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707), and some more that well-known
+/// endpoints name. Other text of theirs is not shown, as it may repeat the request with its
 /// secrets.
 const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_client \
     unsupported_grant_type invalid_scope invalid_target server_error slow_down \

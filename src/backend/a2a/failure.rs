@@ -113,8 +113,31 @@ impl From<TokenError> for A2aFailure {
 impl From<A2aFailure> for CallError {
     fn from(failure: A2aFailure) -> Self {
         match failure {
+            A2aFailure::Refused { text, pause: Some(pause), .. } if !pause.is_zero() => {
+                let seconds = pause.as_secs_f64().ceil();
+                Self::Refused(format!("{text} (it takes requests again in {seconds} s)"))
+            }
             A2aFailure::Refused { text, .. } => Self::Refused(text),
             A2aFailure::Call(error) => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a caller is told of a refusal.
+
+    use super::*;
+
+    #[test]
+    fn refusal_with_a_pause_tells_when_to_call_again() {
+        let refused = |pause: Option<u64>| {
+            let (status, text) = (StatusCode::TOO_MANY_REQUESTS, "HTTP 429".to_owned());
+            let pause = pause.map(Duration::from_secs);
+            CallError::from(A2aFailure::Refused { code: None, status, text, pause })
+        };
+        let told = CallError::Refused("HTTP 429 (it takes requests again in 30 s)".to_owned());
+        assert_eq!(refused(Some(30)), told);
+        assert_eq!(refused(None), CallError::Refused("HTTP 429".to_owned()));
     }
 }

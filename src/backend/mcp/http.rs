@@ -245,7 +245,7 @@ impl Http {
     }
 
     /// Why the request must not be sent as it stands: its session is found to be lost, or the call
-    /// would be sent for the second time and is not permitted any more.
+    /// would be sent for the second time and is no longer permitted.
     async fn why_not(
         &self,
         raw_request: &RawRequest,
@@ -253,7 +253,7 @@ impl Http {
         headers: &HeaderMap,
     ) -> Option<StreamableHttpError<HttpFailure>> {
         if raw_request.lost_sessions() > 0 && !raw_request.is_permitted() {
-            let why = "the call is not permitted any more".to_owned();
+            let why = "the call is no longer permitted".to_owned();
             return Some(StreamableHttpError::Client(HttpFailure::NotSent(why, None)));
         }
         let is_doubtful = in_session && self.is_doubtful.swap(false, Ordering::Relaxed);

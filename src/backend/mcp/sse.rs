@@ -186,7 +186,7 @@ impl Message {
         let response = match self.send(http, &named).await {
             Ok(response) => response,
             Err(HttpFailure::Lost(why, _)) => {
-                tracing::debug!(backend = %http.backend, "a POST has no answer of its own: {why}");
+                tracing::debug!(backend = %http.backend, "a POST ended without an answer: {why}");
                 return Ok(());
             }
             Err(failure) => {
@@ -264,7 +264,7 @@ impl Message {
     }
 }
 
-/// What is said where a stream names an address without the beginning of its own path.
+/// What is said where a stream names an address without the beginning of the path.
 fn prefix_removed() -> &'static str {
     "a gateway before the server seems to remove the beginning of the path: have it pass the whole \
      path on, or tell the server its path (`root_path`, or a setting of the like)"

@@ -38,7 +38,7 @@ impl PermissionCheck for PermittedTimes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_is_not_permitted_any_more_is_not_sent_again() {
+async fn call_whose_permission_has_ended_is_not_sent_again() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;

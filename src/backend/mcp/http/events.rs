@@ -214,7 +214,7 @@ pub(super) fn from(
                 if let Some(http) = http
                     && is_no_session(http, id, &frame)
                 {
-                    return Some((Ok(told(state.no_session(id)?)), None));
+                    return Some((Ok(told(&state.no_session(id)?)), None));
                 }
                 Some((Ok(event(&frame, &state, Some(id)).await), Some((source, role, state))))
             }
@@ -223,7 +223,7 @@ pub(super) fn from(
             }
             (Next::Broken(error), _) => Some((Err(error), None)),
             (Next::NotRead(why, _), Role::Answer { id, .. }) => {
-                Some((Ok(told(state.not_read(id, why)?)), None))
+                Some((Ok(told(&state.not_read(id, why)?)), None))
             }
             (Next::NotRead(why, _), Role::Stream(Http { backend, .. }, _)) => {
                 // A resumed stream would bring the same oversized event again.
@@ -281,8 +281,8 @@ fn is_no_session(http: &Http, id: &RequestId, frame: &Frame) -> bool {
 }
 
 /// A message of the bridge's own for rmcp.
-fn told(message: ServerJsonRpcMessage) -> Sse {
-    Sse { event: None, data: serde_json::to_string(&message).ok(), id: None, retry: None }
+fn told(message: &ServerJsonRpcMessage) -> Sse {
+    Sse { event: None, data: serde_json::to_string(message).ok(), id: None, retry: None }
 }
 
 /// A response body, cut into frames.

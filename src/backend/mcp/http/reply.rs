@@ -14,7 +14,7 @@ use crate::http_client::{BodyError, NotRead};
 /// The longest error body that is read.
 pub(in crate::backend::mcp) const ERROR_LIMIT: usize = 64 * 1024;
 
-/// How long a body may go on after all that matters of it has come. If it ends within this time, the
+/// How long a body may last after all that matters of it has come. If it ends within this time, the
 /// connection can be used again.
 const END_PATIENCE: Duration = Duration::from_millis(50);
 

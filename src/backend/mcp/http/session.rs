@@ -1,5 +1,5 @@
 //! Whether an answer says that the server has forgotten the session of the request. A server that
-//! was restarted, or that lets idle sessions go, says so in many ways besides the 404 that the
+//! was restarted, or that lets idle sessions go, says so in many ways, and not only by the 404 that the
 //! specification asks for. If the bridge misses one, every call fails while the backend looks ready.
 //!
 //! Must not: do IO, or decide what becomes of the request.
@@ -16,7 +16,7 @@ use crate::model::Members;
 pub(super) enum Verdict {
     /// It says nothing against the session.
     Holds,
-    /// It speaks of a lost session, but a tool may have said that about a session of its own, after
+    /// It speaks of a lost session, but a tool may have said that about another session, after
     /// it began its work. The request must not be sent again.
     Doubtful,
     /// The server did not run the request, as it knows no such session.
@@ -32,7 +32,7 @@ const REFUSED_UNREAD: [i32; 3] = [-32001, -32600, 32600];
 /// invalid parameters. Their texts may quote arguments, which may be about sessions.
 const ABOUT_REQUEST: [i32; 3] = [-32700, -32601, -32602];
 
-/// The JSON-RPC error without a meaning of its own. Transports use it for requests that they refuse.
+/// The JSON-RPC error without a fixed meaning. Transports use it for requests that they refuse.
 const BY_TRANSPORT: i32 = -32000;
 
 /// What is said of a session that a server does not know.
@@ -105,8 +105,21 @@ pub(super) fn verdict(status: StatusCode, body: &str, own_id: Option<i64>) -> Ve
         },
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Verdict::Holds,
         status if status.is_client_error() => refused(status, body, error),
-        _ => error.map_or(Verdict::Holds, |error| answered(&error, own_id)),
+        _ => match error {
+            Some(error) => answered(&error, own_id),
+            None if is_note(body) && says_lost(body) => Verdict::Doubtful,
+            None => Verdict::Holds,
+        },
     }
+}
+
+/// Whether a body is for the client, and no JSON-RPC message: a page of HTML is for a person, whose
+/// own session it may mean.
+fn is_note(body: &str) -> bool {
+    let is_page = body.trim_start().starts_with('<');
+    let is_message = Members::read(body)
+        .is_ok_and(|members| members.get("result").is_some() || members.get("method").is_some());
+    !is_page && !is_message
 }
 
 /// Whether a refusal with this status and body says that the server does not know the session.
@@ -125,8 +138,7 @@ fn refused(status: StatusCode, body: &str, error: Option<RpcError>) -> Verdict {
                 && !reply.message.to_lowercase().contains("protocol version");
             by_transport || says_lost(&reply.message)
         }
-        // A page of HTML is for a person, whose own session it may mean.
-        None => !body.trim_start().starts_with('<') && says_lost(body),
+        None => is_note(body) && says_lost(body),
     };
     if is_lost { Verdict::Lost } else { Verdict::Holds }
 }
@@ -156,7 +168,7 @@ impl RpcError {
         let error = members.get("error").filter(|error| error.get().starts_with('{'))?;
         let id = members.get("id").map(RawValue::get);
         let id = id.and_then(|id| id.trim_matches('"').parse().ok());
-        // Gateways and frameworks have errors of their own in such a member.
+        // Gateways and frameworks put other errors into such a member.
         Members::read(error.get()).ok()?.get("code")?.get().parse::<i64>().ok()?;
         Some(Self { reply: error_of(error), id })
     }

@@ -84,7 +84,7 @@ pub(in crate::backend::mcp) fn json(status: u16, body: &str) -> Vec<u8> {
 /// What follows the status of a response whose body has no end.
 const ENDLESS: &str = " endless\r\n";
 
-/// A response of this media type that begins with `body`, and goes on without an end.
+/// A response of this media type that begins with `body`, and has no end.
 fn endless(media_type: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200{ENDLESS}content-type: {media_type}\r\n\r\n{body}").into_bytes()
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::backend::peer::{PermissionCheck, Progress};
+use crate::config::ClientCredentials;
 use crate::model::{CallRequest, Permission};
+use crate::oauth::endpoint::Shows;
 
 /// A server whose sessions are numbered, and which answers calls in the first one with `refusal`.
 async fn forgetful(refusal: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Server {
@@ -56,6 +58,50 @@ async fn lost_session_in_any_form_is_renewed_and_the_call_sent_again_once() {
         assert_eq!(server.count("initialize"), 2);
         assert_eq!(server.count("tools/call"), 2, "{status} {id} {message}");
     }
+}
+
+#[tokio::test]
+async fn lost_session_that_looks_like_a_refused_token_replaces_no_token() {
+    for (body, tokens) in [("Unauthorized: Session not found", 1), ("Unauthorized", 2)] {
+        let calls = AtomicUsize::new(0);
+        let server = forgetful(move |seen| {
+            // Without a lost session, the fresh token is taken.
+            if calls.fetch_add(1, Ordering::Relaxed) > 0 {
+                return seen.result(HELLO);
+            }
+            response(401, &[], body)
+        })
+        .await;
+        let issuer = server_of_tokens().await;
+        let oauth = ClientCredentials {
+            id: "bridge".to_owned(),
+            secret: SECRET.to_owned().into(),
+            shows: Shows::InHeader,
+            is_chosen: false,
+            token_url: Some(issuer.url.clone().into()),
+            audience: None,
+            scopes: Vec::new(),
+        };
+        let config = Mcp::Http {
+            url: server.url.clone().into(),
+            headers: HeaderMap::new(),
+            socket: None,
+            transport: HttpTransport::Streamable,
+            oauth: Some(Arc::new(oauth)),
+            tls: None,
+            listen: false,
+        };
+        let name = BackendName::parse("scripted").unwrap();
+        let dialer = dialer(&name, &config, None, http_client::new());
+        let peer = dialer.dial().await.unwrap();
+        assert_eq!(call(&peer).await.unwrap(), text("hello"), "{body}");
+        assert_eq!(issuer.seen.lock().unwrap().len(), tokens, "{body}");
+    }
+}
+
+/// An issuer of tokens.
+async fn server_of_tokens() -> Server {
+    server(|_| json(200, r#"{"access_token":"t","token_type":"Bearer"}"#)).await
 }
 
 #[tokio::test]
@@ -145,7 +191,7 @@ impl PermissionCheck for Revocable {
 }
 
 #[tokio::test]
-async fn call_that_is_not_permitted_any_more_is_not_sent_in_a_new_session() {
+async fn call_whose_permission_has_ended_is_not_sent_in_a_new_session() {
     let check = Arc::new(Revocable::default());
     let revoked = Arc::clone(&check);
     let server = forgetful(move |_| {
