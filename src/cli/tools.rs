@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::page::{HEADING, PLAIN, Page, Paper, counted};
@@ -19,8 +20,8 @@ use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
 use crate::http::api::openapi::ToolRefs;
 use crate::http::api::status::{Backend, Status};
-use crate::model::Own;
 use crate::model::offer::STUB;
+use crate::model::{InputSchema, Own};
 use crate::state_dir::StateDir;
 
 /// One tool, under the name that the model sees.
@@ -144,7 +145,16 @@ fn shown(tool: &Tool) -> Outcome {
     } else {
         page.table(["ARGUMENT", "TYPE", "", "DESCRIPTION"], rows);
     }
+    for part in unchecked(schema) {
+        page.note(PLAIN, format!("Not checked, as the schema cannot be used here: {part}."));
+    }
     print(&page.text(Paper::stdout()))
+}
+
+/// The parts of a tool's schema that arguments are not checked against.
+fn unchecked(schema: &Value) -> Vec<String> {
+    let schema = RawValue::from_string(schema.to_string()).expect("a value is written as JSON");
+    InputSchema::alone(&schema).unchecked().to_vec()
 }
 
 /// `path` with those parameters that have a value.

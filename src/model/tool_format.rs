@@ -11,12 +11,16 @@ use serde_json::{Value, json};
 
 use super::answer::files::File;
 use super::json::elements_at_most;
+use super::schema::for_api;
+use super::visible::at_most;
 use super::{Answer, Call, Members, member, string_member};
 
 /// The most calls of one request.
 const MAX_CALLS: usize = 128;
 /// The longest description of a tool in OpenAI's Chat Completions, in characters.
 const CHAT_DESCRIPTION: usize = 1024;
+/// The most places of a schema that a note names.
+const MOST_PLACES: usize = 5;
 /// Members that OpenAI's APIs refuse at the top of a schema. Anthropic's refuses the first three.
 const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "enum", "not"];
 
@@ -66,7 +70,12 @@ impl Format {
     }
 
     fn tool(self, tool: &str, more: &str, notes: &mut Vec<String>) -> Option<String> {
-        let (own, given) = (string_member(tool, "name")?, member(tool, "inputSchema")?.get());
+        let own = string_member(tool, "name")?;
+        if matches!(self, Self::Event | Self::Mcp) {
+            return Some(tool.to_owned());
+        }
+        let (given, refused_places) = for_api(member(tool, "inputSchema")?.get());
+        let given = given.as_str();
         let mut note = |what: &str| notes.push(format!("`{own}`: {what}."));
         let (head, key, tail, refused) = match self {
             Self::Chat => ("\"type\":\"function\",\"function\":{", "parameters", "}", 5),
@@ -75,8 +84,14 @@ impl Format {
             Self::Gemini => ("", "parametersJsonSchema", "", 0),
             Self::Hsafa => ("", "inputSchema", "", 0),
             Self::Claude => ("\"type\":\"custom\",", "input_schema", "", 3),
-            Self::Event | Self::Mcp => return Some(tool.to_owned()),
+            Self::Event | Self::Mcp => return None,
         };
+        if !refused_places.is_empty() {
+            let places = at_most(&refused_places, MOST_PLACES);
+            note(&format!(
+                "its schema is without {places}, which JSON Schema 2020-12 does not take"
+            ));
+        }
         let prefix = self.prefix(&own);
         if !prefix.is_empty() {
             note("the API has a `_` more before its name");
@@ -163,11 +178,12 @@ impl Format {
         let name = shown.strip_prefix(self.prefix(&shown)).unwrap_or(&shown).to_owned();
         let lax = self == Self::Gemini;
         let id = if lax { string_member(inner, id).unwrap_or_default() } else { string(text, id)? };
-        let given = member(inner, args).map_or("null", RawValue::get);
-        let given = if lax && given == "null" { "{}" } else { given };
+        let given = member(inner, args).map_or("{}", RawValue::get);
+        let given = if given == "null" { "{}" } else { given };
         // OpenAI's arguments are text. If it is no JSON, the check of the arguments refuses it.
         let inside = string_member(inner, args).filter(|_| self.is_openai());
-        let inside = inside.map(|text| if text.trim().is_empty() { "{}".into() } else { text });
+        let is_empty = |text: &str| matches!(text.trim(), "" | "null");
+        let inside = inside.map(|text| if is_empty(&text) { "{}".into() } else { text });
         let args = inside.and_then(|text| RawValue::from_string(text).ok());
         let args =
             args.unwrap_or_else(|| serde_json::from_str(given).expect("it was read as JSON"));
@@ -358,6 +374,44 @@ mod tests {
     }
 
     #[test]
+    fn keyword_that_is_of_no_draft_is_left_out_and_noted_with_its_place() {
+        for (schema, expected, place) in [
+            (
+                r#"{"type":"object","properties":{"n":{"minimum":0,"exclusiveMinimum":true}}}"#,
+                json!({ "type": "object", "properties": { "n": { "minimum": 0 } } }),
+                "/properties/n/exclusiveMinimum",
+            ),
+            (
+                r#"{"type":"object","properties":{"a/b":{"enum":null,"pattern":"("}},"required":null}"#,
+                json!({ "type": "object", "properties": { "a/b": {} } }),
+                "/properties/a~1b/pattern",
+            ),
+            (
+                r#"{"type":"object","properties":{"n":{"anyOf":[{"type":"strin"},7]}}}"#,
+                json!({ "type": "object", "properties": { "n": { "anyOf": [{}, {}] } } }),
+                "/properties/n/anyOf/1",
+            ),
+        ] {
+            for format in [Format::Chat, Format::Responses, Format::Anthropic, Format::Gemini] {
+                let (made, notes) = tools(format, &[&tool(schema)]);
+                let (one, key) = match format {
+                    Format::Chat => (&made[0]["function"], "parameters"),
+                    Format::Responses => (&made[0], "parameters"),
+                    Format::Gemini => (&made[0]["functionDeclarations"][0], "parametersJsonSchema"),
+                    _ => (&made[0], "input_schema"),
+                };
+                assert_eq!(one[key], expected, "{format:?}");
+                assert!(notes.len() == 1 && notes[0].contains(place), "{format:?}: {notes:?}");
+            }
+            let (text, notes) = Format::Mcp.tools([tool(schema)].into_iter(), "");
+            assert!(text.contains(schema) && notes.is_empty(), "{text}");
+        }
+        // Look-around is of JavaScript, though the bridge cannot check it.
+        let look = r#"{"type":"object","properties":{"n":{"pattern":"^(?=a)"}}}"#;
+        assert_eq!(tools(Format::Anthropic, &[&tool(look)]).1, Vec::<String>::new());
+    }
+
+    #[test]
     fn gemini_gets_no_name_that_begins_with_a_digit() {
         for (own, shown) in [("a", "a"), ("_a", "_a"), ("3d", "_3d"), ("_3d", "__3d")] {
             let definition = format!(r#"{{"name":"{own}","inputSchema":{SCHEMA}}}"#);
@@ -422,7 +476,11 @@ mod tests {
             assert!(format.read(&format!("[{many}]")).is_err());
             assert!(format.read("[]").is_err());
         }
-        assert_eq!(read(Format::Gemini, r#"{"name":"x","args":null}"#).args.get(), "{}");
+        for (format, body) in calls("null") {
+            assert_eq!(read(format, &body).args.get(), "{}", "{format:?} {body}");
+        }
+        let null = r#"{"id":"1","function":{"name":"x","arguments":null}}"#;
+        assert_eq!(read(Format::Chat, null).args.get(), "{}");
         let blank = r#"{"id":"1","function":{"name":"x","arguments":" "}}"#;
         assert_eq!(read(Format::Chat, blank).args.get(), "{}");
         let broken = r#"{"id":"1","function":{"name":"x","arguments":"{\"a\":"}}"#;
