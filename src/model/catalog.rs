@@ -241,11 +241,14 @@ impl Catalog {
     /// The parts of its tools' schemas that arguments are not checked against, in a sentence. What
     /// [`Self::examine`] has not looked at is not in it.
     pub fn unchecked(&self) -> Option<String> {
-        let unchecked = self.tools().filter_map(|tool| {
-            let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
-            Some(format!("{:?} ({})", brief(&tool.name), line(&parts.join(", "), MAX_FLAW)))
-        });
-        let named = listed(unchecked);
+        let shown = |parts: &[String]| line(&parts.join(", "), MAX_FLAW);
+        let named = match &self.content {
+            Content::Local(input) => shown(input.unchecked()),
+            _ => listed(self.tools().filter_map(|tool| {
+                let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
+                Some(format!("{:?} ({})", brief(&tool.name), shown(parts)))
+            })),
+        };
         (!named.is_empty()).then(|| {
             format!(
                 "Schemas have parts that cannot be used, so arguments are not checked against \
@@ -400,6 +403,14 @@ mod tests {
         assert!(told.contains(r#""t" (/properties/n/exclusiveMinimum: "#), "{told}");
         let later = Arc::new(catalog);
         assert_eq!(later.ordered_after(&later, 0).unchecked(), later.unchecked());
+    }
+
+    #[test]
+    fn local_tool_with_a_bad_keyword_is_told() {
+        let text = r#"{"parameters":{"type":"object","properties":{"n":{"type":"strin"}}}}"#;
+        let definition = RawValue::from_string(text.to_owned()).unwrap();
+        let catalog = Catalog::local(Arc::new(InputSchema::of_local(definition.into())));
+        assert!(catalog.unchecked().is_some_and(|told| told.contains("/properties/n/type: ")));
     }
 
     #[test]

@@ -366,9 +366,10 @@ pub fn is_of_object(schema: &str) -> bool {
 /// `object` without its members called `key`.
 pub fn without(object: &str, key: &str) -> String {
     let Ok(Members(members)) = Members::read(object) else { return object.to_owned() };
-    let kept = members.iter().filter(|(name, _)| name != key);
-    let kept: Vec<String> = kept.map(|(key, value)| format!("{}:{value}", quoted(key))).collect();
-    format!("{{{}}}", kept.join(","))
+    let others = members.iter().filter(|(name, _)| name != key);
+    let others: Vec<String> =
+        others.map(|(key, value)| format!("{}:{value}", quoted(key))).collect();
+    format!("{{{}}}", others.join(","))
 }
 
 /// The schema of an object, in which the schemas of its properties are objects: `{}` for `true`.
