@@ -113,13 +113,41 @@ fn prepare(schema: &mut Value) {
         *schemas =
             std::mem::take(schemas).into_iter().map(|(k, v)| (pattern::plain(&k), v)).collect();
     }
+    let does_a_branch = unify_branches(keywords);
     each_subschema(keywords, &mut |schema| {
         prepare(schema);
         drop_base(schema);
     });
-    if takes_null(keywords) {
+    if does_a_branch || takes_null(keywords) {
         take_null(keywords);
     }
+}
+
+/// Takes `nullable` from schemas that their keyword turns around; whether a branch of `oneOf` had it,
+/// so that the schema itself is to take `null`. If two branches took it, `oneOf` would refuse it.
+fn unify_branches(keywords: &mut Map<String, Value>) -> bool {
+    let mut does_a_branch = false;
+    for key in ["not", "if"] {
+        if let Some(schema) = keywords.get_mut(key) {
+            forget_null(schema);
+        }
+    }
+    if let Some(Value::Array(branches)) = keywords.get_mut("oneOf") {
+        for branch in branches {
+            does_a_branch |= forget_null(branch);
+        }
+    }
+    does_a_branch
+}
+
+/// Takes from `schema` what [`takes_null`] looks for; whether there was something.
+fn forget_null(schema: &mut Value) -> bool {
+    let Value::Object(keywords) = schema else { return false };
+    let took_null = takes_null(keywords);
+    if took_null {
+        keywords.retain(|key, _| !matches!(key.as_str(), "nullable" | "x-nullable" | "default"));
+    }
+    took_null
 }
 
 /// Takes the base of its references from a subschema that has none.

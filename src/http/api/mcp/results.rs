@@ -119,7 +119,7 @@ fn fitted(result: &RawValue, is_stateless: bool) -> Option<String> {
 /// Whether `result` has texts alone, as most have: found in one pass, as a result may be large.
 fn is_plain(result: &str) -> bool {
     #[derive(Deserialize)]
-    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    #[serde(deny_unknown_fields)]
     struct Plain<'a> {
         #[serde(borrow)]
         content: Vec<Text<'a>>,

@@ -113,6 +113,9 @@ fn null_is_taken_where_the_schema_says_so() {
         r#"{"oneOf":[{"type":"string"},{"type":"null"}],"default":null}"#,
         r#"{"anyOf":[{"type":"string"},{"type":"null"}],"default":null}"#,
         r#"{"not":{"type":["null","number"]},"nullable":true}"#,
+        r#"{"oneOf":[{"type":"string","nullable":true},{"type":"null"}]}"#,
+        r#"{"oneOf":[{"type":"string","nullable":true},{"type":"boolean","default":null}]}"#,
+        r#"{"not":{"type":"number","nullable":true}}"#,
     ] {
         check(&Case {
             schema: &format!(
