@@ -5,12 +5,15 @@
 //!
 //! Must not: change more of a tool than its API refuses, or change it without a note.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::files::File;
-use super::json::elements_at_most;
+use super::form::without_lone_surrogates;
+use super::json::{elements_at_most, lossy};
 use super::schema::for_api;
 use super::visible::at_most;
 use super::{Answer, Call, Members, member, string_member};
@@ -65,6 +68,7 @@ impl Format {
         let tools: Vec<_> =
             definitions.filter_map(|tool| self.tool(&tool, more, &mut notes)).collect();
         let tools = format!("[{}]", tools.join(","));
+        let tools = without_lone_surrogates(&tools).into_owned();
         let is_wrapped = self == Self::Gemini && tools != "[]";
         (if is_wrapped { format!("[{{\"functionDeclarations\":{tools}}}]") } else { tools }, notes)
     }
@@ -97,7 +101,8 @@ impl Format {
             note("the API has a `_` more before its name");
         }
         let is_needed = matches!(self, Self::Hsafa | Self::Claude);
-        let text = string_member(tool, "description").filter(|text| !is_needed || !text.is_empty());
+        let text = member(tool, "description").and_then(|text| lossy(text.get()));
+        let text = text.map(Cow::into_owned).filter(|text| !is_needed || !text.is_empty());
         let text = text.or(is_needed.then(|| own.clone()));
         let most = if self == Self::Chat { CHAT_DESCRIPTION } else { usize::MAX };
         let short: Option<String> = text.as_ref().map(|text| text.chars().take(most).collect());

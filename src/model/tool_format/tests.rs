@@ -131,6 +131,16 @@ fn keyword_that_is_of_no_draft_is_left_out_and_noted_with_its_place() {
 }
 
 #[test]
+fn half_of_a_character_costs_no_description() {
+    let tool =
+        r#"{"name":"x","description":"a\ud800b","inputSchema":{"type":"object","title":"\ud800"}}"#;
+    let (made, _) = tools(Format::Anthropic, &[tool]);
+    let description = made[0]["description"].as_str().unwrap();
+    assert!(description.starts_with('a') && description.ends_with('b'), "{description}");
+    assert_eq!(made[0]["input_schema"]["title"], "\u{fffd}");
+}
+
+#[test]
 fn gemini_gets_no_name_that_begins_with_a_digit() {
     for (own, shown) in [("a", "a"), ("_a", "_a"), ("3d", "_3d"), ("_3d", "__3d")] {
         let definition = format!(r#"{{"name":"{own}","inputSchema":{SCHEMA}}}"#);
