@@ -14,6 +14,7 @@ pub mod diff;
 pub mod ending;
 pub mod event;
 pub mod features;
+pub mod form;
 pub mod globs;
 pub mod hints;
 pub mod ids;

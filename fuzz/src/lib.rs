@@ -217,10 +217,8 @@ fn judged(source: &Source) {
 /// Whatever a tool or an agent returns, what is posted is JSON within MANTYX's limits.
 pub fn answer(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(result) = serde_json::from_str::<&RawValue>(text)
-        && let Ok(answer) = mcp::result::from_mcp(result)
-    {
-        posted(answer);
+    if let Ok(result) = serde_json::from_str::<&RawValue>(text) {
+        posted(mcp::result::from_mcp(result));
     }
     for (encoding, in_pieces) in
         [(a2a::PartEncoding::Plain, true), (a2a::PartEncoding::Nested, false)]

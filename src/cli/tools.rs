@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::page::{HEADING, PLAIN, Page, Paper, counted};
@@ -19,9 +20,10 @@ use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
 use crate::http::api::openapi::ToolRefs;
 use crate::http::api::status::{Backend, Status};
-use crate::model::Own;
+use crate::model::form::without_lone_surrogates;
 use crate::model::offer::STUB;
 use crate::model::offer::cost::Injected;
+use crate::model::{InputSchema, Own};
 use crate::state_dir::StateDir;
 
 /// One tool, under the name that the model sees.
@@ -71,7 +73,8 @@ pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
 
 /// The tool of this name.
 pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
-    let all = tools_of(parse(&client.get("/v1/tool-refs", HeaderMap::new()).await?)?);
+    let refs = client.get("/v1/tool-refs", HeaderMap::new()).await?;
+    let all = tools_of(parse(&without_lone_surrogates(&refs))?);
     let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
     let names = all.iter().map(|tool| tool.name.as_str()).chain(backends.iter().copied());
     let names = names.filter(|known| *known != name);
@@ -104,7 +107,8 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
         [tool.name, tool.backend, first].map(|text| (PLAIN, text))
     };
     let mut page = Page::default();
-    let rows = tools_of(parse(&text)?).into_iter().map(row).collect();
+    let refs = parse(&without_lone_surrogates(&text))?;
+    let rows = tools_of(refs).into_iter().map(row).collect();
     page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
     for one in status.daemon.injected {
         let found = one.backends.iter().find(|backend| of == Some(&backend.name));
@@ -159,7 +163,16 @@ fn shown(tool: &Tool) -> Outcome {
     } else {
         page.table(["ARGUMENT", "TYPE", "", "DESCRIPTION"], rows);
     }
+    for part in unchecked(schema) {
+        page.note(PLAIN, format!("Not checked, as the schema cannot be used here: {part}."));
+    }
     print(&page.text(Paper::stdout()))
+}
+
+/// The parts of a tool's schema that arguments are not checked against.
+fn unchecked(schema: &Value) -> Vec<String> {
+    let schema = RawValue::from_string(schema.to_string()).expect("a value is written as JSON");
+    InputSchema::alone(&schema).unchecked().to_vec()
 }
 
 /// `path` with those parameters that have a value.
@@ -183,7 +196,7 @@ pub(super) async fn block(
     let [backends, runtime] = names;
     let path = with_query("/v1/tools", [("format", Some(format)), backends, runtime]);
     let text = Client::new(place)?.get(&path, HeaderMap::new()).await?;
-    let Tools { tools, notes } = parse(&text)?;
+    let Tools { tools, notes } = parse(&without_lone_surrogates(&text))?;
     for note in notes {
         let _closed = writeln!(io::stderr(), "note: {}", plain(&note));
     }

@@ -19,6 +19,10 @@ const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The methods that the bridge's own routes allow, for `Allow`.
 const OWN_METHODS: &str = "GET, HEAD, POST";
 
+/// The path of MCP clients, and its other spelling.
+const MCP: &str = "/mcp";
+const MCP_WITH_SLASH: &str = "/mcp/";
+
 /// The paths of MANTYX's whose requests get a span, as patterns.
 const AGENT_RUNS: &str = "/api/v1/workspaces/{workspace}/agent-runs";
 const EVAL_RUNS: &str = "/api/v1/workspaces/{workspace}/eval-runs";
@@ -41,6 +45,8 @@ pub enum Route {
 impl Route {
     /// The route of `method` and `path` (without the query).
     pub fn of(method: &Method, path: &str) -> Self {
+        // Many clients and guides write MCP's address so.
+        let path = if path == MCP_WITH_SLASH { MCP } else { path };
         let meaning = NormalizedPath::of(path);
         let is_proxied = meaning.is_proxied(path);
         // TRACE and TRACK make a server return the request's own headers, the credential included.

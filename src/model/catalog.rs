@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::visible::brief;
-use super::{InputSchema, limits};
+use super::visible::{brief, line};
+use super::{InputSchema, form, limits};
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]
@@ -46,7 +46,19 @@ pub struct Tool {
     pub raw: Arc<RawValue>,
     /// What its arguments have to be.
     pub input: Arc<InputSchema>,
+    /// The member for which MCP clients and the APIs of models would refuse the whole list.
+    pub flaw: Option<Arc<str>>,
 }
+
+/// The longest text that says what is wrong with a definition, in bytes.
+pub const MAX_FLAW: usize = 200;
+
+/// The most tools that a sentence about definitions names.
+const MOST_NAMED: usize = 10;
+
+/// What to do about definitions that clients cannot read, and about schemas that cannot be checked.
+pub const DEFINITION_CURE: &str = "Tell the server's author, or look for a newer version of the \
+                                   server. Runs get the definitions as they are.";
 
 /// How long a tool that is not listed any more keeps its place, in seconds: a month.
 const KEEP_PLACE: u64 = 30 * 24 * 60 * 60;
@@ -103,7 +115,9 @@ impl Catalog {
                     Ok(()) if kept.len() < limits::MAX_TOOLS => {
                         let raw: Arc<RawValue> = raw.into();
                         let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
-                        kept.push(Tool { name, raw, input });
+                        let flaw = form::flaw(raw.get(), &form::TOOL);
+                        let flaw = flaw.map(|flaw| line(&flaw, MAX_FLAW).into());
+                        kept.push(Tool { name, raw, input, flaw });
                     }
                     Ok(()) => leave_out(format!(
                         "{:?} is one more than the {} that a server may have",
@@ -176,10 +190,7 @@ impl Catalog {
 
     /// Every tool that has a place, and since when it is gone.
     fn places(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
-        let mut tools = match &self.content {
-            Content::Mcp { tools, .. } => tools.iter(),
-            Content::A2a { .. } | Content::Local { .. } => [].iter(),
-        };
+        let mut tools = self.tools();
         let mut gone = self.gone.iter().peekable();
         (0..).map_while(move |place| match gone.next_if(|gone| gone.place == place) {
             Some(gone) => Some((&*gone.name, Some(gone.since))),
@@ -202,17 +213,10 @@ impl Catalog {
     /// read to the end.
     #[must_use]
     pub fn without(mut self, left_out: &[LeftOut], cut: Option<&str>) -> Self {
-        const MOST_NAMED: usize = 10;
         let mut sentences: Vec<String> = cut.map(|why| format!("{why}.")).into_iter().collect();
         if !left_out.is_empty() {
-            let named = left_out.iter().take(MOST_NAMED);
-            let mut named: Vec<String> =
-                named.map(|one| format!("number {} ({})", one.index, one.why)).collect();
-            let more = left_out.len() - named.len();
-            if more > 0 {
-                named.push(format!("and {more} more"));
-            }
-            sentences.push(format!("Tools are left out: {}.", named.join("; ")));
+            let named = left_out.iter().map(|one| format!("number {} ({})", one.index, one.why));
+            sentences.push(format!("Tools are left out: {}.", listed(named)));
         }
         self.left_out = (!sentences.is_empty()).then(|| sentences.join(" "));
         self
@@ -221,6 +225,51 @@ impl Catalog {
     /// The part of the peer's list that is not offered, in a sentence.
     pub fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
+    }
+
+    /// The tools that MCP clients and the APIs of models are not given, and the member of each that
+    /// they could not read, in a sentence.
+    pub fn unreadable(&self) -> Option<String> {
+        let flaws = self.tools().filter_map(|tool| {
+            Some(format!("{:?} ({})", brief(&tool.name), tool.flaw.as_deref()?))
+        });
+        let named = listed(flaws);
+        (!named.is_empty())
+            .then(|| format!("MCP clients and the APIs of models do not get these tools: {named}."))
+    }
+
+    /// The parts of its tools' schemas that arguments are not checked against, in a sentence. What
+    /// [`Self::examine`] has not looked at is not in it.
+    pub fn unchecked(&self) -> Option<String> {
+        let shown = |parts: &[String]| line(&parts.join(", "), MAX_FLAW);
+        let named = match &self.content {
+            Content::Local(input) => shown(input.unchecked()),
+            _ => listed(self.tools().filter_map(|tool| {
+                let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
+                Some(format!("{:?} ({})", brief(&tool.name), shown(parts)))
+            })),
+        };
+        (!named.is_empty()).then(|| {
+            format!(
+                "Schemas have parts that cannot be used, so arguments are not checked against \
+                 them, and the API of a model may refuse the whole list of tools: {named}."
+            )
+        })
+    }
+
+    /// Looks at all schemas, which takes a while if there are many.
+    pub fn examine(&self) {
+        self.tools().for_each(|tool| {
+            tool.input.unchecked();
+        });
+    }
+
+    /// The tools of an MCP server.
+    fn tools(&self) -> impl Iterator<Item = &Tool> {
+        match &self.content {
+            Content::Mcp { tools, .. } => tools.iter(),
+            Content::A2a { .. } | Content::Local { .. } => [].iter(),
+        }
     }
 
     pub fn content(&self) -> &Content {
@@ -239,6 +288,17 @@ impl Catalog {
             Content::A2a { .. } | Content::Local { .. } => 1,
         }
     }
+}
+
+/// The first of `items`, and how many more there are; empty if there is none.
+pub fn listed(items: impl Iterator<Item = String>) -> String {
+    let mut named: Vec<String> = items.collect();
+    let more = named.len().saturating_sub(MOST_NAMED);
+    named.truncate(MOST_NAMED);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    named.join("; ")
 }
 
 /// Which peer a backend is: a hash of how it is reached. The catalog of one server is never offered as
@@ -317,6 +377,40 @@ mod tests {
         let odd = vec![Gone { name: "z".to_owned(), place: 7, since: 0 }];
         let odd = Arc::try_unwrap(listing("a b")).unwrap().with_gone(odd);
         assert_eq!(names(&listing("b c a").ordered_after(&odd, now)), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn tool_that_clients_cannot_read_stays_and_is_told_with_its_member() {
+        let tool = |members: &str| {
+            let text = format!(r#"{{"name":"t"{members}}}"#);
+            Catalog::mcp(None, vec![RawValue::from_string(text).unwrap()]).0
+        };
+        let flawed = tool(r#","inputSchema":{"type":"object"},"annotations":{"title":7}"#);
+        assert_eq!(flawed.tool_count(), 1);
+        let told = flawed.unreadable().unwrap();
+        assert!(told.ends_with(r#": "t" (`annotations.title` is no text)."#), "{told}");
+        let nulls = tool(r#","inputSchema":{"type":"object"},"annotations":null,"_meta":null"#);
+        assert_eq!(nulls.unreadable(), None);
+    }
+
+    #[test]
+    fn part_of_a_schema_that_cannot_be_used_is_told_once_it_was_looked_for() {
+        let text = r#"{"name":"t","inputSchema":{"properties":{"n":{"exclusiveMinimum":true}}}}"#;
+        let (catalog, _) = Catalog::mcp(None, vec![RawValue::from_string(text.into()).unwrap()]);
+        assert_eq!(catalog.unchecked(), None);
+        catalog.examine();
+        let told = catalog.unchecked().unwrap();
+        assert!(told.contains(r#""t" (/properties/n/exclusiveMinimum: "#), "{told}");
+        let later = Arc::new(catalog);
+        assert_eq!(later.ordered_after(&later, 0).unchecked(), later.unchecked());
+    }
+
+    #[test]
+    fn local_tool_with_a_bad_keyword_is_told() {
+        let text = r#"{"parameters":{"type":"object","properties":{"n":{"type":"strin"}}}}"#;
+        let definition = RawValue::from_string(text.to_owned()).unwrap();
+        let catalog = Catalog::local(Arc::new(InputSchema::of_local(definition.into())));
+        assert!(catalog.unchecked().is_some_and(|told| told.contains("/properties/n/type: ")));
     }
 
     #[test]

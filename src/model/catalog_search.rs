@@ -14,7 +14,7 @@ use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
 use super::sentences::sentence;
-use super::{Call, Members, Offer, Own, Route, Target, member, own, string_member};
+use super::{Call, Members, Offer, Own, Route, Target, form, member, own, string_member};
 
 /// How many tools an answer has, unless the model says how many.
 const FEW: usize = 5;
@@ -190,12 +190,17 @@ pub fn unresolved(arguments: &str) -> String {
 
 /// The name and the arguments of the tool that is to be called.
 fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
-    let given = member(text, "arguments");
+    let given = member(text, "arguments").filter(|given| given.get() != "null");
     // Some models write the object as a text.
     let quoted = given.and_then(|given| lossy(given.get())).filter(|text| text.starts_with('{'));
     let unquoted = quoted.and_then(|text| RawValue::from_string(text.into_owned()).ok());
     if unquoted.is_none() {
-        Own::Call.check(text)?;
+        let is_left_out = given.is_none();
+        Own::Call.check(&if is_left_out {
+            form::without(text, "arguments")
+        } else {
+            text.into()
+        })?;
     }
     // Also where the schema was not checked: with its arguments under another key, the tool would be
     // called without them.
@@ -216,6 +221,16 @@ mod tests {
     //! How texts are read.
 
     use super::*;
+
+    #[test]
+    fn null_arguments_are_none() {
+        for text in [r#"{"name":"x","arguments":null}"#, r#"{"name":"x"}"#] {
+            let (name, args) = asked(text).unwrap();
+            assert_eq!((&*name, args.get()), ("x", "{}"), "{text}");
+        }
+        assert!(asked(r#"{"name":"x","arguments":[]}"#).is_err());
+        assert!(asked(r#"{"name":"x","arguments":{},"arguments":{}}"#).is_err());
+    }
 
     #[test]
     fn names_are_read_by_their_words() {

@@ -1,8 +1,8 @@
 //! The resources, resource templates and prompts of MCP servers, as the bridge's own MCP clients see
 //! them. Prompts are named as tools are; URIs stay as they are.
 //!
-//! Must not: change a byte of a server's definition other than the name of a prompt, or know a
-//! connection.
+//! Must not: change a byte of a server's definition other than the name of a prompt and members that
+//! are `null`, or know a connection.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::catalog::{MAX_FLAW, listed};
 use super::naming::Nameless;
-use super::{BackendName, Naming, json, member, naming, string_member};
+use super::visible::{brief, line};
+use super::{BackendName, Naming, form, json, naming, string_member};
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +32,15 @@ impl Feature {
         Self { method: "resources/templates/list", list: "resourceTemplates", key: "uriTemplate" };
     pub const PROMPT: Self = Self { method: "prompts/list", list: "prompts", key: "name" };
     pub const ALL: [Self; 3] = [Self::RESOURCE, Self::TEMPLATE, Self::PROMPT];
-}
 
-/// Members of a feature, and the characters with which their values may start.
-const TYPES: [(&str, &str); 8] = [
-    ("title", "\""),
-    ("description", "\""),
-    ("mimeType", "\""),
-    ("size", "0123456789"),
-    ("annotations", "{"),
-    ("arguments", "["),
-    ("icons", "["),
-    ("_meta", "{"),
-];
+    fn shape(self) -> &'static form::Shape {
+        match self.list {
+            "resources" => &form::RESOURCE,
+            "resourceTemplates" => &form::TEMPLATE,
+            _ => &form::PROMPT,
+        }
+    }
+}
 
 /// The most features of one server, and the most bytes of them: the bridge keeps them all.
 const MOST: usize = 5_000;
@@ -54,6 +52,8 @@ pub struct Features {
     items: Vec<Item>,
     bytes: usize,
     completes: bool,
+    /// The definitions that clients do not get, and why.
+    left_out: Vec<String>,
 }
 
 #[derive(Debug, Hash)]
@@ -69,21 +69,39 @@ impl Features {
         Self { completes, ..Self::default() }
     }
 
-    /// Adds the definitions of one kind. Those that are too many are left out, and those that clients
-    /// cannot read, as a client refuses the whole list for one of them; returns how many.
-    pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) -> usize {
-        let (all, before) = (definitions.len(), self.items.len());
-        for definition in definitions {
-            let json: Box<str> = definition.into();
+    /// Adds the definitions of one kind, without members that are `null`. Those that are too many are
+    /// left out, and those that clients cannot read, as a client refuses the whole list for one of
+    /// them.
+    pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) {
+        for (place, definition) in definitions.into_iter().enumerate() {
+            let json = form::trimmed(definition.get(), kind.shape());
             let id = string_member(&json, kind.key);
-            let has_name = string_member(&json, "name").is_some();
             let has_room = self.items.len() < MOST && self.bytes + json.len() <= MOST_BYTES;
-            if let Some(id) = id.filter(|_| has_room && has_name && are_typed(&json, &TYPES)) {
-                self.bytes += json.len();
-                self.items.push(Item { list: kind.list, id, json });
+            let flaw = form::flaw(&json, kind.shape());
+            match id {
+                Some(id) if has_room && flaw.is_none() => {
+                    self.bytes += json.len();
+                    self.items.push(Item { list: kind.list, id, json: json.into() });
+                }
+                id => {
+                    let known = id.map(|id| format!(" {:?}", brief(&id))).unwrap_or_default();
+                    let too_many = "it is one more than a server may have".to_owned();
+                    let why = match flaw {
+                        _ if !has_room => too_many,
+                        Some(flaw) => flaw,
+                        None => format!("`{}` is not there once", kind.key),
+                    };
+                    let why = line(&why, MAX_FLAW);
+                    self.left_out.push(format!("number {place} of {}{known} ({why})", kind.list));
+                }
             }
         }
-        all - (self.items.len() - before)
+    }
+
+    /// The definitions that clients do not get, in a sentence.
+    pub fn left_out(&self) -> Option<String> {
+        let named = listed(self.left_out.iter().cloned());
+        (!named.is_empty()).then(|| format!("MCP clients do not get: {named}."))
     }
 
     /// The first resource whose URI `other` has, too.
@@ -95,14 +113,6 @@ impl Features {
     fn of(&self, kind: Feature) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(move |item| item.list == kind.list)
     }
-}
-
-/// Whether each of these members of `object` that is there starts with one of its characters.
-pub(super) fn are_typed(object: &str, types: &[(&str, &str)]) -> bool {
-    types.iter().all(|(key, starts)| {
-        member(object, key)
-            .is_none_or(|value| value.get().starts_with(|first| starts.contains(first)))
-    })
 }
 
 /// The features of several servers together.

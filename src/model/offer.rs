@@ -180,6 +180,19 @@ pub struct Ref {
     items: Vec<Item>,
     /// The bridge's own tools that its text names, by their names in the offer.
     others: Vec<(Own, Arc<str>)>,
+    /// Which of its tools' output schemas MCP clients can use.
+    outputs: OnceLock<Vec<Output>>,
+}
+
+/// The `outputSchema` of a tool.
+#[derive(Debug, Clone, Copy)]
+enum Output {
+    None,
+    /// It cannot be checked against.
+    Unusable,
+    OfObject,
+    /// Output that may be no object, which 2026-07-28 brought.
+    Any,
 }
 
 /// One name in a ref, and the text around it.
@@ -328,7 +341,8 @@ impl Offered {
 
 impl Ref {
     fn new(head: String, items: Vec<Item>, tail: &'static str) -> Self {
-        let mut this = Self { json: Bytes::new(), head, tail, items, others: Vec::new() };
+        let (json, others, outputs) = (Bytes::new(), Vec::new(), OnceLock::new());
+        let mut this = Self { json, head, tail, items, others, outputs };
         this.json = this.with_names(Arc::clone);
         this
     }

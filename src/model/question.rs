@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::approval::Outcome;
 use super::visible::hides;
-use super::{InputSchema, Members, Verdict, member, string_member};
+use super::{InputSchema, Members, Verdict, form, member, string_member};
 
 /// What a question must be to have an answer: a URL of the web, or a form with the fields that
 /// 2025-11-25 knows.
@@ -31,6 +31,8 @@ pub struct Question {
 
 impl From<Box<RawValue>> for Question {
     fn from(params: Box<RawValue>) -> Self {
+        let trimmed = form::trimmed(params.get(), &form::QUESTION).into_owned();
+        let params = RawValue::from_string(trimmed).unwrap_or(params);
         let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
         let url = string_member(params.get(), "url").filter(|_| is_url);
         let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
@@ -44,6 +46,10 @@ impl From<Box<RawValue>> for Question {
         let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
             (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
             (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
+            // An answer that nothing checks could be any.
+            _ if !content.unchecked().is_empty() => {
+                Some(format!("its schema cannot be used: {}", content.unchecked().join("; ")))
+            }
             _ if url.as_ref().is_some_and(|url| url.contains(is_unseen)) => {
                 Some("/url: it has characters that cannot be seen".to_owned())
             }
@@ -186,6 +192,13 @@ mod tests {
     fn form_of(properties: &Value) -> Value {
         let schema = json!({"type": "object", "properties": properties, "required": ["name"]});
         json!({"message": "Who?", "requestedSchema": schema})
+    }
+
+    #[test]
+    fn member_that_is_null_counts_as_left_out() {
+        let schema = json!({"type": "object", "properties": {}, "required": null});
+        let params = json!({"message": "?", "mode": null, "url": null, "requestedSchema": schema});
+        assert_eq!(Question::from(raw(&params)).flaw, None);
     }
 
     #[test]

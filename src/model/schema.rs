@@ -6,15 +6,19 @@
 //! Must not: fetch a reference, change the arguments (a lossy copy is what is checked), or let the
 //! schema of one server take so much time or memory that another one's tools suffer.
 
+mod api;
 mod cost;
+mod output;
 mod pattern;
+mod usable;
+mod walk;
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -22,6 +26,10 @@ use super::json::lossy;
 use super::limits::{MAX_DEPTH, MAX_SCHEMA, Shape};
 use super::sentences::sentence;
 use super::{Members, visible};
+use usable::Usable;
+
+pub use api::for_api;
+pub use output::is_good_output;
 
 /// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
 /// hardly deeper.
@@ -40,16 +48,11 @@ pub struct InputSchema {
     tool: Arc<RawValue>,
     /// The member of `tool` that is its schema.
     key: &'static str,
-    compiled: OnceLock<Result<Option<Compiled>, String>>,
+    compiled: OnceLock<Result<Option<Usable>, String>>,
+    /// The parts of it that cannot be used, once they were looked for.
+    unchecked: OnceLock<Vec<String>>,
     /// Whether the log says already that the schema cannot be used.
     told: AtomicBool,
-}
-
-/// A schema that can be checked against.
-#[derive(Debug)]
-struct Compiled {
-    schema: Value,
-    validator: Validator,
 }
 
 /// The result of a check.
@@ -95,8 +98,23 @@ impl InputSchema {
         &self.tool
     }
 
+    /// The parts of the schema that arguments are not checked against, each with its place and the
+    /// reason. What is compiled for that is not kept: most tools are never called.
+    pub fn unchecked(&self) -> &[String] {
+        self.unchecked.get_or_init(|| match compile(self.tool.get(), self.key) {
+            Ok(usable) => usable.map(|usable| usable.left_out).unwrap_or_default(),
+            Err(why) => vec![why],
+        })
+    }
+
+    /// The same; `None` if they were not looked for yet.
+    pub fn unchecked_so_far(&self) -> Option<&[String]> {
+        self.unchecked.get().map(Vec::as_slice)
+    }
+
     fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
-        Self { tool, key, compiled: OnceLock::new(), told: AtomicBool::new(false) }
+        let (compiled, unchecked) = (OnceLock::new(), OnceLock::new());
+        Self { tool, key, compiled, unchecked, told: AtomicBool::new(false) }
     }
 
     /// Checks the arguments of one call, the JSON text `arguments`.
@@ -141,7 +159,7 @@ impl InputSchema {
         if compiled.validator.is_valid(&copy) {
             return Verdict::Valid;
         }
-        compiled.explain(&copy).map_or_else(|why| self.unusable(why), Verdict::Invalid)
+        explain(compiled, &copy).map_or_else(|why| self.unusable(why), Verdict::Invalid)
     }
 
     /// The verdict if the schema cannot be used.
@@ -160,32 +178,30 @@ impl PartialEq for InputSchema {
 
 impl Eq for InputSchema {}
 
-impl Compiled {
-    /// The mistakes of `arguments`, which are invalid; or why that is not certain.
-    fn explain(&self, arguments: &Value) -> Result<String, &'static str> {
-        let mut mistakes = String::new();
-        let mut told = 0;
-        let mut more = 0_usize;
-        for error in self.validator.iter_errors(arguments) {
-            if matches!(error.kind(), ValidationErrorKind::RegexEngineFailure { .. }) {
-                return Err("a regular expression of its schema makes the engine fail");
-            }
-            let mistake = mistake(&error);
-            if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
-                more += 1;
-                continue;
-            }
-            if told > 0 {
-                mistakes.push_str("; ");
-            }
-            mistakes.push_str(&mistake);
-            told += 1;
+/// The mistakes of `arguments`, which are invalid; or why that is not certain.
+fn explain(usable: &Usable, arguments: &Value) -> Result<String, &'static str> {
+    let mut mistakes = String::new();
+    let mut told = 0;
+    let mut more = 0_usize;
+    for error in usable.validator.iter_errors(arguments) {
+        if matches!(error.kind(), ValidationErrorKind::RegexEngineFailure { .. }) {
+            return Err("a regular expression of its schema makes the engine fail");
         }
-        if more > 0 {
-            write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
+        let mistake = mistake(&error);
+        if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
+            more += 1;
+            continue;
         }
-        Ok(mistakes)
+        if told > 0 {
+            mistakes.push_str("; ");
+        }
+        mistakes.push_str(&mistake);
+        told += 1;
     }
+    if more > 0 {
+        write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
+    }
+    Ok(mistakes)
 }
 
 /// The closest [`Value`] for JSON text that no [`Value`] can hold: the largest number for 1e400, and
@@ -225,35 +241,24 @@ pub(crate) fn refusal(mistakes: &str) -> String {
 }
 
 /// `None` for a tool without a schema.
-fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
+fn compile(tool: &str, key: &str) -> Result<Option<Usable>, String> {
     let members = Members::read(tool).map_err(|error| format!("the tool: {error}"))?;
-    let Some(schema) = members.get(key).filter(|schema| schema.get() != "null") else {
-        return Ok(None);
-    };
-    let text = schema.get();
+    match members.get(key).filter(|schema| schema.get() != "null") {
+        Some(schema) => Usable::read(read(schema.get())?).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The schema `text`, if it is small enough.
+fn read(text: &str) -> Result<Value, String> {
     if text.len() > MAX_SCHEMA {
         return Err(format!("its schema has {} bytes, over {MAX_SCHEMA}", text.len()));
     }
     if Shape::of(text).depth > MAX_DEPTH {
         return Err(format!("its schema is nested over {MAX_DEPTH} deep"));
     }
-    let schema: Value =
-        serde_json::from_str(text).map_err(|error| format!("its schema: {error}"))?;
-    let room = pattern::room(&schema)?;
-    // The linear engine, as a few bytes of pattern and text can make an engine that backtracks take
-    // seconds. It rejects look-around and backreferences, and such a schema is not checked.
-    let patterns = PatternOptions::regex().size_limit(room).dfa_size_limit(room);
-    let validator = jsonschema::options()
-        .offline()
-        .with_pattern_options(patterns)
-        // Only some drafts say that `format` rejects values, and servers differ in what they
-        // reject.
-        .should_validate_formats(false)
-        .build(&schema)
-        .map_err(|error| {
-            format!("its schema cannot be used: {}", visible::line(&error.to_string(), MAX_MISTAKE))
-        })?;
-    Ok(Some(Compiled { schema, validator }))
+    let value = serde_json::from_str(text).or_else(|_| approximate(text));
+    value.map_err(|error| format!("its schema: {error}"))
 }
 
 /// One mistake: its place as a JSON pointer and what is wrong, without the value.

@@ -5,18 +5,25 @@
 //!
 //! Must not: change more of a tool than its API refuses, or change it without a note.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::files::File;
-use super::json::elements_at_most;
+use super::form::without_lone_surrogates;
+use super::json::{elements_at_most, lossy};
+use super::schema::for_api;
+use super::visible::at_most;
 use super::{Answer, Call, Members, member, string_member};
 
 /// The most calls of one request.
 const MAX_CALLS: usize = 128;
 /// The longest description of a tool in OpenAI's Chat Completions, in characters.
 const CHAT_DESCRIPTION: usize = 1024;
+/// The most places of a schema that a note names.
+const MOST_PLACES: usize = 5;
 /// Members that OpenAI's APIs refuse at the top of a schema. Anthropic's refuses the first three.
 const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "enum", "not"];
 
@@ -61,12 +68,18 @@ impl Format {
         let tools: Vec<_> =
             definitions.filter_map(|tool| self.tool(&tool, more, &mut notes)).collect();
         let tools = format!("[{}]", tools.join(","));
+        let tools = without_lone_surrogates(&tools).into_owned();
         let is_wrapped = self == Self::Gemini && tools != "[]";
         (if is_wrapped { format!("[{{\"functionDeclarations\":{tools}}}]") } else { tools }, notes)
     }
 
     fn tool(self, tool: &str, more: &str, notes: &mut Vec<String>) -> Option<String> {
-        let (own, given) = (string_member(tool, "name")?, member(tool, "inputSchema")?.get());
+        let own = string_member(tool, "name")?;
+        if matches!(self, Self::Event | Self::Mcp) {
+            return Some(tool.to_owned());
+        }
+        let (given, refused_places) = for_api(member(tool, "inputSchema")?.get());
+        let given = given.as_str();
         let mut note = |what: &str| notes.push(format!("`{own}`: {what}."));
         let (head, key, tail, refused) = match self {
             Self::Chat => ("\"type\":\"function\",\"function\":{", "parameters", "}", 5),
@@ -75,14 +88,21 @@ impl Format {
             Self::Gemini => ("", "parametersJsonSchema", "", 0),
             Self::Hsafa => ("", "inputSchema", "", 0),
             Self::Claude => ("\"type\":\"custom\",", "input_schema", "", 3),
-            Self::Event | Self::Mcp => return Some(tool.to_owned()),
+            Self::Event | Self::Mcp => return None,
         };
+        if !refused_places.is_empty() {
+            let places = at_most(&refused_places, MOST_PLACES);
+            note(&format!(
+                "its schema is without {places}, which JSON Schema 2020-12 does not take"
+            ));
+        }
         let prefix = self.prefix(&own);
         if !prefix.is_empty() {
             note("the API has a `_` more before its name");
         }
         let is_needed = matches!(self, Self::Hsafa | Self::Claude);
-        let text = string_member(tool, "description").filter(|text| !is_needed || !text.is_empty());
+        let text = member(tool, "description").and_then(|text| lossy(text.get()));
+        let text = text.map(Cow::into_owned).filter(|text| !is_needed || !text.is_empty());
         let text = text.or(is_needed.then(|| own.clone()));
         let most = if self == Self::Chat { CHAT_DESCRIPTION } else { usize::MAX };
         let short: Option<String> = text.as_ref().map(|text| text.chars().take(most).collect());
@@ -163,11 +183,12 @@ impl Format {
         let name = shown.strip_prefix(self.prefix(&shown)).unwrap_or(&shown).to_owned();
         let lax = self == Self::Gemini;
         let id = if lax { string_member(inner, id).unwrap_or_default() } else { string(text, id)? };
-        let given = member(inner, args).map_or("null", RawValue::get);
-        let given = if lax && given == "null" { "{}" } else { given };
+        let given = member(inner, args).map_or("{}", RawValue::get);
+        let given = if given == "null" { "{}" } else { given };
         // OpenAI's arguments are text. If it is no JSON, the check of the arguments refuses it.
         let inside = string_member(inner, args).filter(|_| self.is_openai());
-        let inside = inside.map(|text| if text.trim().is_empty() { "{}".into() } else { text });
+        let is_empty = |text: &str| matches!(text.trim(), "" | "null");
+        let inside = inside.map(|text| if is_empty(&text) { "{}".into() } else { text });
         let args = inside.and_then(|text| RawValue::from_string(text).ok());
         let args =
             args.unwrap_or_else(|| serde_json::from_str(given).expect("it was read as JSON"));
@@ -256,298 +277,4 @@ impl Format {
 }
 
 #[cfg(test)]
-mod tests {
-    //! The forms of each API, as its clients' types have them.
-
-    use super::*;
-    use crate::model::answer::files::{Attachments, DescribedFile};
-
-    const SCHEMA: &str = r#"{"type": "object", "properties": {"n": {"maximum": 1e400}}}"#;
-
-    fn tools(format: Format, tools: &[&str]) -> (Value, Vec<String>) {
-        let (text, notes) = format.tools(tools.iter().map(|&tool| tool.to_owned()), "");
-        // A schema may have numbers that no reader here keeps.
-        (serde_json::from_str(&text.replace("1e400", "1")).unwrap(), notes)
-    }
-
-    fn tool(schema: &str) -> String {
-        format!(r#"{{"name":"x","title":"X","description":"Does \"x\".","inputSchema":{schema}}}"#)
-    }
-
-    #[test]
-    fn each_api_has_its_own_definitions_and_schemas_stay_as_they_are() {
-        let definition = tool(SCHEMA);
-        let schema: Value = serde_json::from_str(&SCHEMA.replace("1e400", "1")).unwrap();
-        let text = "Does \"x\".";
-        for (format, expected) in [
-            (
-                Format::Chat,
-                json!([{ "type": "function", "function": {
-                    "name": "x", "description": text, "parameters": schema,
-                } }]),
-            ),
-            (
-                Format::Responses,
-                json!([{
-                    "type": "function", "strict": false, "name": "x", "description": text,
-                    "parameters": schema,
-                }]),
-            ),
-            (
-                Format::Anthropic,
-                json!([{ "name": "x", "description": text, "input_schema": schema }]),
-            ),
-            (
-                Format::Gemini,
-                json!([{ "functionDeclarations": [
-                    { "name": "x", "description": text, "parametersJsonSchema": schema },
-                ] }]),
-            ),
-            (
-                Format::Mcp,
-                json!([serde_json::from_str::<Value>(&tool(&schema.to_string())).unwrap()]),
-            ),
-        ] {
-            assert_eq!(tools(format, &[&definition]), (expected, vec![]), "{format:?}");
-            let (written, _) = format.tools([definition.clone()].into_iter(), "");
-            assert!(written.contains(SCHEMA), "{format:?}: {written}");
-            assert_eq!(tools(format, &[]), (json!([]), vec![]), "{format:?}");
-        }
-    }
-
-    #[test]
-    fn runtimes_that_need_a_description_get_the_name_where_there_is_none() {
-        for text in ["", r#""description":"","#] {
-            let bare = format!(r#"{{"name":"x",{text}"inputSchema":{SCHEMA}}}"#);
-            for format in [Format::Hsafa, Format::Claude] {
-                assert_eq!(tools(format, &[&bare]).0[0]["description"], "x");
-            }
-        }
-    }
-
-    #[test]
-    fn the_parts_that_an_api_refuses_are_changed_and_noted() {
-        let combined = tool(r#"{"type":"object","anyOf":[{"required":["a"]}],"enum":[{}]}"#);
-        for (format, key, schema, count) in [
-            (Format::Chat, "parameters", json!({ "type": "object", "properties": {} }), 3),
-            (Format::Responses, "parameters", json!({ "type": "object", "properties": {} }), 3),
-            (Format::Anthropic, "input_schema", json!({ "type": "object", "enum": [{}] }), 1),
-            (
-                Format::Gemini,
-                "parametersJsonSchema",
-                json!({ "type": "object", "anyOf": [{ "required": ["a"] }], "enum": [{}] }),
-                0,
-            ),
-        ] {
-            let (made, notes) = tools(format, &[&combined]);
-            let one = match format {
-                Format::Chat => &made[0]["function"],
-                Format::Gemini => &made[0]["functionDeclarations"][0],
-                _ => &made[0],
-            };
-            assert_eq!((&one[key], notes.len()), (&schema, count), "{notes:?}");
-        }
-        let long = format!(
-            r#"{{"name":"x","description":"{}","inputSchema":{SCHEMA}}}"#,
-            "é".repeat(CHAT_DESCRIPTION + 1)
-        );
-        let (made, notes) = tools(Format::Chat, &[&long]);
-        let length = made[0]["function"]["description"].as_str().unwrap().chars().count();
-        assert_eq!((length, notes.len()), (CHAT_DESCRIPTION, 1));
-        assert_eq!(tools(Format::Responses, &[&long]).1, Vec::<String>::new());
-    }
-
-    #[test]
-    fn gemini_gets_no_name_that_begins_with_a_digit() {
-        for (own, shown) in [("a", "a"), ("_a", "_a"), ("3d", "_3d"), ("_3d", "__3d")] {
-            let definition = format!(r#"{{"name":"{own}","inputSchema":{SCHEMA}}}"#);
-            let (made, notes) = tools(Format::Gemini, &[&definition]);
-            assert_eq!(made[0]["functionDeclarations"][0]["name"], shown);
-            assert_eq!(notes.is_empty(), own == shown);
-            let call = read(Format::Gemini, &format!(r#"{{"name":"{shown}"}}"#));
-            assert_eq!(call.name, own);
-            let result = result(Format::Gemini, &call, &Answer::text("hi"));
-            assert_eq!(result["functionResponse"]["name"], shown);
-        }
-    }
-
-    fn read(format: Format, body: &str) -> Call {
-        format.read(body).unwrap().remove(0)
-    }
-
-    fn result(format: Format, call: &Call, answer: &Answer) -> Value {
-        serde_json::from_str(&format.result(call, answer)).unwrap()
-    }
-
-    /// A call of each API, with `args` as they stand there.
-    fn calls(args: &str) -> [(Format, String); 5] {
-        let text = json!(args);
-        [
-            (
-                Format::Chat,
-                format!(
-                    r#"{{"id":"1","type":"function","function":{{"name":"x","arguments":{text}}}}}"#
-                ),
-            ),
-            (
-                Format::Responses,
-                format!(
-                    r#"{{"id":"fc","call_id":"1","type":"function_call","name":"x","arguments":{text}}}"#
-                ),
-            ),
-            (
-                Format::Anthropic,
-                format!(r#"{{"id":"1","type":"tool_use","name":"x","input":{args}}}"#),
-            ),
-            (Format::Gemini, format!(r#"{{"id":"1","name":"x","args":{args}}}"#)),
-            (
-                Format::Gemini,
-                format!(r#"{{"functionCall":{{"id":"1","name":"x","args":{args}}}}}"#),
-            ),
-        ]
-    }
-
-    #[test]
-    fn calls_are_read_as_they_came_one_or_a_list() {
-        let args = r#"{"n": 12345678901234567890123, "n": 1}"#;
-        for (format, body) in calls(args) {
-            for body in [body.clone(), format!(" [{body}] ")] {
-                let call = read(format, &body);
-                let parts = (call.tool_use.as_str(), &*call.name, call.args.get());
-                assert_eq!(parts, ("1", "x", args), "{format:?}");
-            }
-            let two = format.read(&format!("[{body},{body}]")).unwrap();
-            assert_eq!(two.len(), 2, "ids need not differ");
-            let many = vec![body.as_str(); MAX_CALLS + 1].join(",");
-            assert!(format.read(&format!("[{many}]")).is_err());
-            assert!(format.read("[]").is_err());
-        }
-        assert_eq!(read(Format::Gemini, r#"{"name":"x","args":null}"#).args.get(), "{}");
-        let blank = r#"{"id":"1","function":{"name":"x","arguments":" "}}"#;
-        assert_eq!(read(Format::Chat, blank).args.get(), "{}");
-        let broken = r#"{"id":"1","function":{"name":"x","arguments":"{\"a\":"}}"#;
-        assert_eq!(read(Format::Chat, broken).args.get(), r#""{\"a\":""#);
-    }
-
-    #[test]
-    fn a_member_that_stands_twice_is_refused() {
-        for (format, body) in calls("{}") {
-            for key in ["name", "arguments", "input", "args", "type", "function", "functionCall"] {
-                let whole = format!(r#""{key}":"#);
-                if !body.contains(&whole) {
-                    continue;
-                }
-                let twice = body.replacen(&whole, &format!(r#"{whole}0,{whole}"#), 1);
-                let why = format.read(&twice).expect_err(&twice);
-                assert_eq!(why, format!("`{key}` of the call stands twice."));
-            }
-        }
-        let args = r#"[{"name":"x","args":{"n":1},"args":{"n":2}}]"#;
-        assert_eq!(Format::Gemini.read(args).unwrap_err(), "`args` of [0] stands twice.");
-    }
-
-    #[test]
-    fn a_refusal_names_the_place() {
-        let cases = [
-            (Format::Chat, r#"[{"id":"1","function":{"name":7}}]"#, "`name` of [0]"),
-            (Format::Chat, r#"{"function":{"name":"x"}}"#, "`id` of the call"),
-            (Format::Chat, r#"[{"type":"custom"}]"#, "`type` of [0]"),
-            (Format::Responses, r#"{"id":"1","name":"x"}"#, "`call_id` of the call"),
-            (Format::Anthropic, r#"[{"id":"1","name":"x","input":{}},"x"]"#, "[1]"),
-            (Format::Anthropic, r#"{"type":"text","text":"x"}"#, "`type` of the call"),
-            (Format::Gemini, "7", "`name` of the call"),
-            (Format::Anthropic, "{\"id\":", "no JSON"),
-            (Format::Event, r#"{"toolUseId":"1"}"#, "name"),
-            (Format::Event, r#"{"toolUseId":"1","name":"x","kind":"other"}"#, "`kind`"),
-            (Format::Mcp, r#"{"name":"x"}"#, "/mcp"),
-        ];
-        for (format, body, place) in cases {
-            let why = format.read(body).expect_err(body);
-            assert!(why.contains(place), "{body}: {why}");
-        }
-    }
-
-    /// An answer with files of these types.
-    fn with_files(types: &[&str]) -> Answer {
-        let mut files = Attachments::default();
-        let lines = types.iter().map(|&mime_type| {
-            let (name, mime_type) = (None, Some(mime_type));
-            files.add(DescribedFile { kind: "file", name, mime_type, data: "aGk=", twice: false })
-        });
-        let lines: Vec<_> = lines.collect();
-        Answer::Result { text: lines.join("\n"), files: files.files }
-    }
-
-    #[test]
-    fn results_have_the_form_of_the_api() {
-        let (good, bad) = (Answer::text("hi"), Answer::Error("no".to_owned()));
-        let of_gemini = |said: Value| json!({ "functionResponse": { "id": "1", "name": "x", "response": said, "parts": [] } });
-        for (format, body) in calls("{}") {
-            let call = read(format, &body);
-            let expected = |text: &str, error: &str, is_error: bool| match format {
-                Format::Chat => json!({ "role": "tool", "tool_call_id": "1", "content": error }),
-                Format::Responses => {
-                    json!({ "type": "function_call_output", "call_id": "1", "output": error })
-                }
-                Format::Anthropic => json!({
-                    "type": "tool_result", "tool_use_id": "1", "content": text, "is_error": is_error,
-                }),
-                _ if is_error => of_gemini(json!({ "error": text })),
-                _ => of_gemini(json!({ "output": text })),
-            };
-            assert_eq!(result(format, &call, &good), expected("hi", "hi", false));
-            assert_eq!(result(format, &call, &bad), expected("no", "Error: no", true));
-        }
-        let event = read(Format::Event, r#"{"toolUseId":"1","name":"x"}"#);
-        let said = result(Format::Event, &event, &good);
-        assert_eq!(said, json!({ "toolUseId": "1", "result": "hi" }));
-        let unnamed = read(Format::Gemini, r#"{"name":"x"}"#);
-        assert_eq!(result(Format::Gemini, &unnamed, &good)["functionResponse"]["id"], Value::Null);
-        let two = ["{}", "{}"];
-        assert_eq!(Format::Event.answer(&two[..1]), "{}");
-        assert_eq!(Format::Chat.answer(&two), r#"{"messages":[{},{}]}"#);
-        let message = r#"{"messages":[{"role":"user","content":[{},{}]}]}"#;
-        assert_eq!(Format::Anthropic.answer(&two), message);
-        assert_eq!(Format::Gemini.answer(&two), message.replace("content", "parts"));
-    }
-
-    #[test]
-    fn files_are_passed_where_the_api_has_them_and_named_elsewhere() {
-        let types = ["image/png", "image/gif", "application/pdf", "audio/wav", "text/csv"];
-        let answer = with_files(&types);
-        for (format, passed) in [
-            (Format::Chat, [false; 5]),
-            (Format::Responses, [true, true, true, false, true]),
-            (Format::Anthropic, [true, true, true, false, false]),
-            (Format::Gemini, [true, false, true, false, false]),
-        ] {
-            let (_, body) = calls("{}").into_iter().find(|(of, _)| *of == format).unwrap();
-            let said = result(format, &read(format, &body), &answer);
-            let (text, blocks) = match format {
-                Format::Chat => (&said["content"], &Value::Null),
-                Format::Gemini => {
-                    let said = &said["functionResponse"];
-                    (&said["response"]["output"], &said["parts"])
-                }
-                Format::Responses => (&said["output"][0]["text"], &said["output"]),
-                _ => (&said["content"][0]["text"], &said["content"]),
-            };
-            let texts = usize::from(matches!(format, Format::Responses | Format::Anthropic));
-            let blocks = blocks.as_array().map_or(0, Vec::len) - texts;
-            assert_eq!(blocks, passed.iter().filter(|passed| **passed).count(), "{said}");
-            let lines: Vec<_> = text.as_str().unwrap().lines().collect();
-            for ((line, of), passed) in lines.iter().zip(types).zip(passed) {
-                assert!(line.contains(of) && line.ends_with("attached]") == passed, "{line}");
-            }
-        }
-        let Answer::Result { files, .. } = answer else { unreachable!() };
-        let url = "data:image/png;base64,aGk=";
-        let of = |format: Format| format.file(&files[0]).unwrap();
-        assert_eq!(of(Format::Responses), json!({ "type": "input_image", "image_url": url }));
-        let source = json!({ "type": "base64", "media_type": "image/png", "data": "aGk=" });
-        assert_eq!(of(Format::Anthropic), json!({ "type": "image", "source": source }));
-        let inline = json!({ "inlineData": { "mimeType": "image/png", "data": "aGk=" } });
-        assert_eq!(of(Format::Gemini), inline);
-        assert_eq!(files[0].left_out_of("cut"), "cut", "its line is gone");
-    }
-}
+mod tests;

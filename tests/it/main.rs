@@ -135,6 +135,8 @@ mod model_apis;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod nasty;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod otlp;

@@ -318,6 +318,13 @@ pub(crate) fn saying(text: &str) -> String {
     stdio(&fetch::interpreter(), &[script.to_str().expect("a path is UTF-8"), text])
 }
 
+/// The stdio server that writes what careless servers write (tests/peers/nasty_mcp.py), of
+/// `sessions` or `stateless`.
+pub(crate) fn nasty(era: &str) -> String {
+    let script = repository("tests/peers/nasty_mcp.py");
+    stdio(&fetch::interpreter(), &[script.to_str().expect("a path is UTF-8"), era])
+}
+
 /// The stdio server whose tools have effects (tests/peers/effects_mcp.py).
 pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/effects_mcp.py");

@@ -80,7 +80,7 @@ pub fn read(result: &str, encoding: PartEncoding, in_pieces: bool) -> Result<Rep
         (Some("task"), ..) => task(&result, encoding, in_pieces),
         (Some("message"), ..) => Ok(message(&result, encoding)),
         (_, Some(inner), _) => task(&inner, encoding, in_pieces),
-        _ if result.get("status").is_some() => task(&result, encoding, in_pieces),
+        _ if stated(&result, "status").is_some() => task(&result, encoding, in_pieces),
         (_, _, Some(inner)) => Ok(message(&inner, encoding)),
         _ if parts_of(&result).is_some() => Ok(message(&result, encoding)),
         _ => Err(Unreadable::NeitherMessageNorTask),
@@ -201,7 +201,7 @@ fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -
     if let Some(text) = part.string("text") {
         return text;
     }
-    if let Some(data) = part.get("data") {
+    if let Some(data) = stated(&part, "data") {
         let inner = Members::read(data.get()).ok().and_then(|data| data.get("data"));
         return match (encoding, inner) {
             (PartEncoding::Nested, Some(inner)) => inner.get().to_owned(),
@@ -211,11 +211,16 @@ fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -
     if let Some(file) = part.object("file") {
         return file_line(&file, encoding, files);
     }
-    if part.get("raw").is_some() || part.get("url").is_some() {
+    if stated(&part, "raw").is_some() || stated(&part, "url").is_some() {
         return file_line(&part, encoding, files);
     }
     let size = part.0.iter().map(|(key, value)| key.len() + value.get().len()).sum();
     unknown_part(size)
+}
+
+/// The value under `key`; `null` counts as left out.
+fn stated<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
+    members.get(key).filter(|value| value.get() != "null")
 }
 
 /// The line of a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of

@@ -39,6 +39,7 @@ use crate::backend::{
 };
 use crate::model::redaction::Part;
 use crate::model::{BackendName, Catalog, Content, Feature, Features};
+use crate::tasks::in_background;
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
@@ -82,8 +83,10 @@ pub(super) struct Connection {
     param_headers: Mutex<HashMap<String, ParamHeaders>>,
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashSet<String>>,
-    /// What was left out of the last list, in a sentence.
-    left_out: Mutex<Option<String>>,
+    /// What was said of the last list of tools: what was left out of it, and what cannot be used.
+    left_out: Mutex<Vec<String>>,
+    /// What was left out of the last lists of resources and prompts, in a sentence.
+    features_left_out: Mutex<Option<String>>,
     /// For how long the last list of tools holds.
     ttl: Mutex<Option<Duration>>,
     child: Option<(Child, Pipe)>,
@@ -136,6 +139,7 @@ impl Connection {
             as_tasks: Mutex::default(),
             left_out: Mutex::default(),
             ttl: Mutex::default(),
+            features_left_out: Mutex::default(),
             child,
             observed: None,
             cancellations: TaskTracker::new(),
@@ -158,13 +162,18 @@ impl Connection {
 
     /// All pages of a list.
     async fn pages(&self, method: &'static str, list: &'static str) -> Result<List, PeerError> {
-        let mut pages = Pages::of(list);
-        let mut cursor = None;
+        let mut pages = Pages::new(list, !self.revision().has_initialize());
+        let mut cursor: Option<String> = None;
         loop {
+            let is_doubtful = cursor.as_ref().is_some_and(String::is_empty);
             let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
             let raw_request = RawRequest::reading(method);
             let request = CustomRequest::new(method, Some(params));
             let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
+            // The server has written an empty cursor on its last page.
+            if is_doubtful && matches!(page, Ok(Err(_))) {
+                return Ok(List { ttl: pages.ttl, items: pages.items, cut: None });
+            }
             let page = page.and_then(|page| Ok(page?)).map_err(|error| {
                 if let Some(end) = raw_request.pause.get() {
                     return http::HttpFailure::Paused(*end).peer_error();
@@ -190,6 +199,17 @@ impl Connection {
                     return Ok(List { ttl: pages.ttl, items: pages.items, cut });
                 }
             }
+        }
+    }
+
+    /// Logs what of `catalog` is left out or cannot be used: once, and not with every refresh.
+    fn tell(&self, catalog: &Catalog) {
+        let left_out = catalog.left_out().map(str::to_owned);
+        let all = [left_out, catalog.unreadable(), catalog.unchecked()];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        let before = mem::replace(&mut *self.left_out.lock(), all.clone());
+        for sentence in all.iter().filter(|sentence| !before.contains(sentence)) {
+            tracing::warn!(backend = %self.backend, "{sentence}");
         }
     }
 
@@ -409,12 +429,14 @@ impl Peer for Connection {
         };
         let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
         let catalog = catalog.without(&left_out, cut.as_deref());
-        let left_out = catalog.left_out().map(str::to_owned);
-        let before = mem::replace(&mut *self.left_out.lock(), left_out.clone());
-        // Once, and not with every refresh.
-        if let Some(left_out) = left_out.filter(|left_out| before.as_ref() != Some(left_out)) {
-            tracing::warn!(backend = %self.backend, "{left_out}");
-        }
+        let examined = in_background(move || {
+            catalog.examine();
+            catalog
+        });
+        let catalog = examined.await.map_err(|panic| {
+            PeerError::new(PeerErrorKind::Protocol, "its tools cannot be read").because(panic)
+        })?;
+        self.tell(&catalog);
         param_headers.retain(|_, found| !found.is_empty());
         *self.param_headers.lock() = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
@@ -436,12 +458,16 @@ impl Peer for Connection {
             if !is_offered {
                 continue;
             }
-            let List { items: definitions, cut, .. } = self.pages(kind.method, kind.list).await?;
-            let left_out = features.add(kind, definitions);
-            if left_out > 0 || cut.is_some() {
-                let list = kind.list;
-                tracing::warn!(backend = %self.backend, left_out, cut, "some {list} cannot be offered");
+            let List { items, cut, .. } = self.pages(kind.method, kind.list).await?;
+            features.add(kind, items);
+            if let Some(cut) = cut {
+                tracing::warn!(backend = %self.backend, "{cut}");
             }
+        }
+        let left_out = features.left_out();
+        let before = mem::replace(&mut *self.features_left_out.lock(), left_out.clone());
+        if let Some(left_out) = left_out.filter(|left_out| before.as_ref() != Some(left_out)) {
+            tracing::warn!(backend = %self.backend, "{left_out}");
         }
         Ok(features)
     }
@@ -514,7 +540,7 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
     if let Some(client) = &progress.client {
         client.keep(result);
     }
-    answer.map_err(|error| CallError::Unreadable(error.to_string()))
+    Ok(answer)
 }
 
 /// Whether a server with these capabilities says so when a list of its changes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::model::{Members, limits};
+use crate::model::{Members, elements, limits};
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;
@@ -30,7 +30,11 @@ pub(super) struct Pages {
     pub(super) ttl: Option<Duration>,
     bytes: usize,
     pages: usize,
+    /// How many items the first page has.
+    first: usize,
     cursors: HashSet<String>,
+    /// Whether the empty text is a cursor.
+    takes_empty: bool,
 }
 
 /// What to do after a page.
@@ -54,17 +58,37 @@ pub(super) enum BadPages {
 }
 
 impl Pages {
-    /// No pages yet, of lists whose items are under `list`.
-    pub(super) fn of(list: &'static str) -> Self {
-        let (bytes, pages) = (0, 0);
-        Self { list, items: Vec::new(), ttl: None, bytes, pages, cursors: HashSet::new() }
+    /// No pages yet, of lists whose items are under `list`. `takes_empty`: a cursor may be empty, as
+    /// 2026-07-28 says; servers of earlier revisions write an empty one on the last page.
+    pub(super) fn new(list: &'static str, takes_empty: bool) -> Self {
+        Self {
+            list,
+            items: Vec::new(),
+            ttl: None,
+            bytes: 0,
+            pages: 0,
+            first: 0,
+            cursors: HashSet::new(),
+            takes_empty,
+        }
     }
 
     /// Takes the result of one request.
     pub(super) fn add(&mut self, page: &RawValue) -> Result<Next, BadPages> {
         let none = BadPages::NoItems(self.list);
         let page = Members::read(page.get()).ok().ok_or(none)?;
-        for item in page.array(self.list).ok_or(none)? {
+        let items = match page.get(self.list).ok_or(none)? {
+            // Libraries of Go write an empty list so.
+            null if null.get() == "null" => Vec::new(),
+            items => elements(items.get()).ok().ok_or(none)?,
+        };
+        if self.repeats(&items) {
+            return Ok(Next::Done);
+        }
+        if self.pages == 0 {
+            self.first = items.len();
+        }
+        for item in items {
             if self.bytes + item.get().len() > MOST_BYTES || self.items.len() == MOST_ITEMS {
                 return Ok(Next::Cut);
             }
@@ -78,14 +102,22 @@ impl Pages {
         let cursor = page.get("nextCursor").filter(|cursor| cursor.get() != "null");
         let Some(cursor) = cursor else { return Ok(Next::Done) };
         let cursor: String = serde_json::from_str(cursor.get()).ok().ok_or(BadPages::BadCursor)?;
-        // Some servers send an empty cursor on the last page.
-        if cursor.is_empty() {
+        if cursor.is_empty() && !self.takes_empty {
             return Ok(Next::Done);
         }
         if self.pages == MOST_PAGES || !self.cursors.insert(cursor.clone()) {
             return Ok(Next::Cut);
         }
         Ok(Next::Page(cursor))
+    }
+
+    /// Whether the page with the empty cursor has these items and is the first page once more: the
+    /// server writes such a cursor on its last page, although its revision forbids that.
+    fn repeats(&self, items: &[&RawValue]) -> bool {
+        let first = self.items.get(..self.first).unwrap_or_default();
+        let is_same =
+            || first.iter().map(|item| item.get()).eq(items.iter().map(|item| item.get()));
+        self.pages > 0 && self.cursors.contains("") && is_same()
     }
 }
 

@@ -8,16 +8,17 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::answer::files::{Attachments, DescribedFile, grouped};
-use crate::model::{Answer, Members, elements, json, string_member};
+use crate::model::answer::files::{Attachments, DescribedFile, File, grouped};
+use crate::model::{Answer, Members, elements, json, member, string_member};
 
 /// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
 
-/// The result is not a `CallToolResult` of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the tool's result is unreadable: {0}")]
-pub struct Unreadable(&'static str);
+/// The line that ends the text of a result which is none of MCP's.
+const OUT_OF_FORM: &str = "[out of form: this is no result of MCP, and is passed on as it came]";
+
+/// The members that say nothing of what a tool has done.
+const SILENT: [&str; 5] = ["_meta", "content", "isError", "resultType", "structuredContent"];
 
 /// What `result` is, in the words of 2026-07-28; `None` if it does not say so.
 pub(super) fn result_type(result: &RawValue) -> Option<String> {
@@ -32,37 +33,97 @@ pub(super) fn result_type(result: &RawValue) -> Option<String> {
 /// Its text is the text blocks, joined with a newline; without any, the JSON text of
 /// `structuredContent`. An image, a sound or a blob becomes a file. Each file, and each block that
 /// becomes neither text nor a file, is named in a line of its own.
-pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
-    of_text_alone(result.get()).map_or_else(|| of_any(result), Ok)
+///
+/// A result that is none of MCP's becomes its own text, and a line that says so: the tool has run, and
+/// its output would be lost otherwise.
+pub fn from_mcp(result: &RawValue) -> Answer {
+    of_text_alone(result.get()).unwrap_or_else(|| of_any(result))
 }
 
-fn of_any(result: &RawValue) -> Result<Answer, Unreadable> {
-    let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
-    let blocks = match result.get("content").filter(|content| content.get() != "null") {
-        Some(content) => {
-            elements(content.get()).ok().ok_or(Unreadable("`content` is not an array"))?
-        }
-        None => Vec::new(),
+/// Whether MCP clients can read `result` as one of MCP's, if its blocks are.
+pub fn is_in_form(result: &RawValue) -> bool {
+    Parts::read(result).is_some_and(|parts| {
+        parts.blocks.iter().all(|block| is_block(block)) && !parts.content_is_odd
+    })
+}
+
+/// A content block that is not one of MCP's, as its line in an answer, and the file that it brings.
+pub fn described(block: &RawValue) -> (String, Option<File>) {
+    let mut files = Attachments::default();
+    let line = Block::read(block, &mut files).line;
+    (line, files.files.into_iter().next())
+}
+
+fn of_any(result: &RawValue) -> Answer {
+    let Some(Parts { blocks, structured, failed, content_is_odd, is_silent }) = Parts::read(result)
+    else {
+        return Answer::text(format!("{result}\n{OUT_OF_FORM}"));
     };
-    let structured = result.get("structuredContent").filter(|value| value.get() != "null");
-
-    let failed = result.get("isError").is_some_and(|value| value.get() == "true");
+    let mut is_out_of_form = content_is_odd || !blocks.iter().all(|block| is_block(block));
     let mut files = if failed { Attachments::of_an_error() } else { Attachments::default() };
-
+    let has_blocks = !blocks.is_empty();
     let blocks: Vec<Block> =
         blocks.into_iter().map(|block| Block::read(block, &mut files)).collect();
     let has_text = blocks.iter().any(|block| block.is_text);
     let mut lines: Vec<String> = blocks.into_iter().map(|block| block.line).collect();
-    // A server that gives both repeats the structured content in a text block for the model.
-    if let Some(structured) = structured.filter(|_| !has_text) {
-        lines.push(structured.get().to_owned());
+    match structured {
+        // A server that gives both repeats the structured content in a text block for the model.
+        Some(structured) if !has_text => lines.push(structured.get().to_owned()),
+        // Without content, what else there is must not be lost; a failure may have nothing to say.
+        None if !has_blocks && content_is_odd && !(failed && is_silent) => {
+            lines.push(result.get().to_owned());
+        }
+        None if failed && is_silent => is_out_of_form = false,
+        _ => {}
+    }
+    if is_out_of_form {
+        lines.push(OUT_OF_FORM.to_owned());
     }
     let text = lines.join("\n");
-
-    Ok(match failed {
+    match failed {
         false => Answer::Result { text, files: files.files },
         true => error(text),
-    })
+    }
+}
+
+/// The members of a result.
+struct Parts<'a> {
+    blocks: Vec<&'a RawValue>,
+    structured: Option<&'a RawValue>,
+    failed: bool,
+    /// Its `content` is no list, and nothing stands for it.
+    content_is_odd: bool,
+    /// It has no member that says what the tool has done.
+    is_silent: bool,
+}
+
+impl<'a> Parts<'a> {
+    /// `None` if `result` is no object.
+    fn read(result: &'a RawValue) -> Option<Self> {
+        let members = Members::read(result.get()).ok()?;
+        let is_there = |value: &&RawValue| value.get() != "null";
+        let structured = members.get("structuredContent").filter(is_there);
+        let failed = members.get("isError").is_some_and(|value| value.get() == "true");
+        let content = members.get("content").filter(is_there);
+        let is_silent =
+            content.is_none() && members.0.iter().all(|(key, _)| SILENT.contains(&key.as_ref()));
+        let (blocks, content_is_odd) = match content.map(|content| (content, content.get())) {
+            Some((_, list)) if list.starts_with('[') => (elements(list).ok()?, false),
+            // One block, or the text of one, without the list around it.
+            Some((block, json)) if json.starts_with(['{', '"']) => (vec![block], true),
+            Some(_) => (Vec::new(), true),
+            None => (Vec::new(), structured.is_none()),
+        };
+        Some(Self { blocks, structured, failed, content_is_odd, is_silent })
+    }
+}
+
+/// Whether `block` is of a type, and a text has one.
+fn is_block(block: &RawValue) -> bool {
+    match string_member(block.get(), "type").as_deref() {
+        Some("text") => member(block.get(), "text").is_some_and(|it| it.get().starts_with('"')),
+        kind => kind.is_some(),
+    }
 }
 
 fn error(text: String) -> Answer {
@@ -109,12 +170,18 @@ struct Block {
 
 impl Block {
     fn read(raw: &RawValue, files: &mut Attachments) -> Self {
-        let Ok(block) = Members::read(raw.get()) else {
-            return Self::not_passed_on("content that is not an object", raw.get().len());
+        let as_it_came = |json: &RawValue| {
+            let line = json::lossy(json.get()).map_or(json.get().to_owned(), Cow::into_owned);
+            Self { line, is_text: true }
         };
+        let Ok(block) = Members::read(raw.get()) else { return as_it_came(raw) };
         let kind = text(&block, "type");
         let content = match kind.as_deref() {
-            Some("text") => text(&block, "text"),
+            None => return as_it_came(raw),
+            Some("text") => match block.get("text").filter(|text| text.get() != "null") {
+                Some(text) => return as_it_came(text),
+                None => None,
+            },
             Some("resource_link") => text(&block, "uri"),
             Some("resource") => return Self::read_resource(&block, raw, files),
             Some(kind @ ("image" | "audio")) => {
@@ -128,7 +195,7 @@ impl Block {
         match content {
             Some(line) => Self { line, is_text: true },
             None => {
-                let kind = kind.as_deref().unwrap_or("content without a type");
+                let kind = kind.as_deref().unwrap_or_default();
                 Self::not_passed_on(&with_mime_type(kind, &block), raw.get().len())
             }
         }

@@ -43,9 +43,10 @@ impl Modes {
         let Some(modes) = elicitation.filter(|it| it.get().starts_with('{')) else {
             return Self::default();
         };
-        let url = member(modes.get(), "url").is_some();
+        let has = |key| member(modes.get(), key).is_some_and(|mode| mode.get() != "null");
+        let url = has("url");
         // An empty object means forms (2025-11-25, Elicitation: Capabilities).
-        Self { form: !url || member(modes.get(), "form").is_some(), url }
+        Self { form: !url || has("form"), url }
     }
 }
 
@@ -167,6 +168,8 @@ mod tests {
         assert_eq!(modes(r#"{"elicitation":{"form":{}}}"#), (true, false));
         assert_eq!(modes(r#"{"elicitation":{"url":{}}}"#), (false, true));
         assert_eq!(modes(r#"{"elicitation":{"form":{},"url":{}}}"#), (true, true));
+        assert_eq!(modes(r#"{"elicitation":{"form":{},"url":null}}"#), (true, false));
+        assert_eq!(modes(r#"{"elicitation":{"form":null,"url":{}}}"#), (false, true));
         assert_eq!(Modes::of(None), Modes::default());
     }
 

@@ -19,7 +19,7 @@ use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::turns::{Rank, StartKeys, Turns};
-use crate::backend::{Dial, PeerError, PeerErrorKind, Remark, Signature, mcp, program};
+use crate::backend::{Dial, Peer, PeerError, PeerErrorKind, Remark, Signature, mcp, program};
 use crate::cli::page::counted;
 use crate::config::{
     Action, Backend, CardSource, Config, Credential, Mantyx, Mcp, Program, Runtime, Target,
@@ -29,6 +29,7 @@ use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
 use crate::journal::Postgres;
 use crate::model::card::Card;
+use crate::model::catalog::DEFINITION_CURE;
 use crate::model::{Catalog, Content, globs};
 use crate::state_dir::StateDir;
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
@@ -207,9 +208,25 @@ async fn mcp_server(
     if let Some(Remark { message, cure }) = dialer.remark() {
         check.begin("protocol").warn(message, cure);
     }
+    if let Some(catalog) = &catalog {
+        definitions(check, context, peer.as_ref(), catalog).await;
+    }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
     catalog
+}
+
+/// Names the definitions of an MCP server that are left out, or cannot be used in part.
+async fn definitions(check: &mut Check, context: &Context<'_>, peer: &dyn Peer, catalog: &Catalog) {
+    let features = timeout(context.config.refresh.timeout, peer.features()).await;
+    let left_out = features.ok().and_then(Result::ok).and_then(|features| features.left_out());
+    if let Some(left_out) = catalog.left_out() {
+        check.begin("definitions").warn(left_out, cure("left_out"));
+    }
+    let found = [catalog.unreadable(), left_out, catalog.unchecked()];
+    for sentence in found.into_iter().flatten() {
+        check.begin("definitions").warn(sentence, DEFINITION_CURE);
+    }
 }
 
 async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, target: &Target) {

@@ -5,13 +5,15 @@
 //! The transport is the bridge's own: rmcp's keeps a task and several channels for each session, and
 //! writes every result anew from its types, which drops and rewrites what a server sent.
 //!
-//! Must not: know how a call is made, or change what a server says of a tool.
+//! Must not: know how a call is made, or change what a server says of a tool, but where the client's
+//! revision has no such thing.
 
 mod asking;
 mod calls;
 mod changes;
 mod features;
 pub mod message;
+mod results;
 mod revision;
 mod sessions;
 
@@ -28,6 +30,7 @@ pub use self::sessions::McpSessions;
 use self::sessions::Session;
 use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
 use crate::backend::Modes;
+use crate::model::form::without_lone_surrogates;
 use crate::model::{Feature, member};
 use crate::traces::Context;
 
@@ -167,7 +170,11 @@ impl Client<'_> {
             "completion/complete" => return self.complete(request).await,
             "tools/list" => {
                 let offer = self.api.offer(&self.caller.app);
-                self.list(request, "tools", List::Tools, &offer.definitions())?
+                let tools = match is_stateless {
+                    true => offer.definitions(),
+                    false => offer.definitions_for_sessions(),
+                };
+                self.list(request, "tools", List::Tools, &tools)?
             }
             "resources/list" => self.list_features(request, Feature::RESOURCE)?,
             "resources/templates/list" => self.list_features(request, Feature::TEMPLATE)?,
@@ -279,6 +286,7 @@ fn notification(method: &str, params: &str) -> String {
 /// One event of a stream. Line ends in JSON stand between its tokens only, where a space says the
 /// same.
 fn event(text: &str) -> Bytes {
+    let text = without_lone_surrogates(text);
     let text = text.replace(['\r', '\n'], " ");
     [EVENT_START, text.as_bytes(), EVENT_END].concat().into()
 }

@@ -16,6 +16,7 @@ use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
 use crate::journal::Replica;
+use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
@@ -215,6 +216,8 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .and_then(|found| found.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
     let left_out = known.catalog.as_ref().and_then(|catalog| catalog.left_out());
+    let unreadable = known.catalog.as_ref().and_then(|catalog| catalog.unreadable());
+    let unchecked = known.catalog.as_ref().and_then(|catalog| catalog.unchecked());
     let exposure =
         handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
     let unkept = known.unkept.as_ref();
@@ -231,6 +234,9 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         (handle.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")),
         (unsigned, cure("signature")),
         (left_out.map(str::to_owned), cure("left_out")),
+        (unreadable, DEFINITION_CURE.into()),
+        (known.features.left_out(), DEFINITION_CURE.into()),
+        (unchecked, DEFINITION_CURE.into()),
         (backends.registry.shadowed(own_name), cure("shadowed")),
         (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure()).into()),
         (unaccepted(&known.review), backend_cure("pin", name, "")),

@@ -56,6 +56,21 @@ fn own_routes() {
 }
 
 #[test]
+fn mcp_with_a_slash_is_mcp() {
+    for method in ["GET", "HEAD", "POST", "DELETE"] {
+        let path_of = |path| match Route::of(&method.parse().unwrap(), path) {
+            Route::Own(own, _) => (own.method, own.path),
+            route => panic!("{route:?}"),
+        };
+        assert_eq!(path_of("/mcp/"), path_of("/mcp"), "{method}");
+    }
+    check_wrong_method("PUT", "/mcp/", "GET, HEAD, POST, DELETE");
+    for path in ["/mcp//", "//mcp", "/mcp/x", "/mcp%2F"] {
+        assert!(matches!(Route::of(&Method::POST, path), Route::Unknown), "{path}");
+    }
+}
+
+#[test]
 fn what_shows_a_requests_headers_is_refused_everywhere() {
     for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
         for path in ["/", "/healthz", "/nothing"] {

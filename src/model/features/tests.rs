@@ -11,8 +11,8 @@ use crate::model::naming::Naming;
 fn features(kind: Feature, definitions: &[&str]) -> Features {
     let mut features = Features::new(false);
     let raw = |text: &&str| RawValue::from_string((*text).to_owned()).unwrap();
-    let left_out = features.add(kind, definitions.iter().map(raw).collect());
-    assert_eq!(left_out, 0);
+    features.add(kind, definitions.iter().map(raw).collect());
+    assert_eq!(features.left_out(), None);
     features
 }
 
@@ -71,19 +71,39 @@ fn the_template_that_says_most_of_a_uri_has_it() {
 }
 
 #[test]
-fn a_definition_that_clients_cannot_read_is_left_out() {
-    let mut features = Features::new(false);
-    for bad in [
-        "7",
-        r#"{"uri":"x://a"}"#,
-        r#"{"uri":7,"name":"n"}"#,
-        r#"{"uri":"x://a","name":"n","size":"large"}"#,
-        r#"{"uri":"x://a","uri":"x://b","name":"n"}"#,
+fn definition_that_clients_cannot_read_is_left_out_and_told_with_its_member() {
+    for (bad, expected) in [
+        ("7", "number 0 of resources (it is no object)"),
+        (r#"{"uri":"x://a"}"#, r#"number 0 of resources "x://a" (`name` is missing)"#),
+        (r#"{"uri":7,"name":"n"}"#, "number 0 of resources (`uri` is no text)"),
+        (
+            r#"{"uri":"x://a","name":"n","size":"large"}"#,
+            r#"number 0 of resources "x://a" (`size` is no whole number)"#,
+        ),
+        (
+            r#"{"uri":"x://a","uri":"x://b","name":"n"}"#,
+            "number 0 of resources (`uri` is not there once)",
+        ),
     ] {
-        let bad = vec![RawValue::from_string(bad.to_owned()).unwrap()];
-        assert_eq!(features.add(Feature::RESOURCE, bad), 1);
+        let mut features = Features::new(false);
+        features.add(Feature::RESOURCE, vec![RawValue::from_string(bad.to_owned()).unwrap()]);
+        assert_eq!(features.left_out(), Some(format!("MCP clients do not get: {expected}.")));
+        assert_eq!(features.of(Feature::RESOURCE).count(), 0);
     }
-    assert_eq!(features.of(Feature::RESOURCE).count(), 0);
+}
+
+#[test]
+fn member_that_is_null_counts_as_left_out() {
+    let nulls = r#","title":null,"description":null,"icons":null,"_meta":null"#;
+    for (kind, own, more) in [
+        (Feature::RESOURCE, r#""uri":"x://a""#, r#","size":null,"annotations":null"#),
+        (Feature::TEMPLATE, r#""uriTemplate":"x://{a}""#, r#","mimeType":null"#),
+        (Feature::PROMPT, r#""x":1"#, r#","arguments":null"#),
+    ] {
+        let definition = format!(r#"{{{own},"name":"a_n"{nulls}{more}}}"#);
+        let view = view(vec![("a", features(kind, &[&definition]))]);
+        assert_eq!(view.definitions(kind), [format!(r#"{{{own},"name":"a_n"}}"#)]);
+    }
 }
 
 #[test]
@@ -95,10 +115,14 @@ fn a_server_offers_only_so_much() {
     };
     let large = "x".repeat(MOST_BYTES / 2);
     let all = vec![one(1, &large), one(2, &large), one(3, "")];
-    assert_eq!(features.add(Feature::RESOURCE, all), 1);
+    features.add(Feature::RESOURCE, all);
+    assert_eq!(features.of(Feature::RESOURCE).count(), 2);
     let mut features = Features::new(false);
     let all = (0..=MOST).map(|number| one(number, "")).collect();
-    assert_eq!(features.add(Feature::RESOURCE, all), 1);
+    features.add(Feature::RESOURCE, all);
+    assert_eq!(features.of(Feature::RESOURCE).count(), MOST);
+    let told = features.left_out().unwrap();
+    assert!(told.contains("it is one more than a server may have"), "{told}");
 }
 
 #[test]
@@ -107,7 +131,8 @@ fn a_digest_changes_with_its_own_kind_alone() {
         let view = view(vec![("a", features(Feature::RESOURCE, &[text]))]);
         [Feature::RESOURCE, Feature::PROMPT].map(|kind| view.digest(&[kind]))
     };
-    let (one, other) = (digest(r#"{"uri":"a","name":"n"}"#), digest(r#"{"uri":"a","name":"m"}"#));
+    let (one, other) =
+        (digest(r#"{"uri":"x://a","name":"n"}"#), digest(r#"{"uri":"x://a","name":"m"}"#));
     assert_ne!(one[0], other[0]);
     assert_eq!(one[1], other[1]);
 }

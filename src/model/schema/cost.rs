@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::pattern::match_cost;
+use super::usable::followed;
 
 /// The most visits of one check: some ten milliseconds.
 const MAX_VISITS: usize = 200_000;
@@ -129,16 +130,8 @@ impl<'a> Walk<'a> {
 
     /// The target of a reference within the schema.
     fn resolve(&self, reference: &str) -> Result<&'a Value, &'static str> {
-        // Anchors and whole addresses are rare, and not resolved.
-        let pointer = reference.strip_prefix('#').filter(|rest| rest.is_empty() || is_plain(rest));
-        let target = pointer.and_then(|pointer| self.root.pointer(pointer));
-        target.ok_or("its schema has references that are not followed")
+        followed(self.root, reference).ok_or("its schema has references that are not followed")
     }
-}
-
-/// A JSON pointer that is the same text in an address.
-fn is_plain(pointer: &str) -> bool {
-    pointer.starts_with('/') && !pointer.contains('%')
 }
 
 fn object(instance: &Value) -> impl Iterator<Item = (&String, &Value)> {

@@ -31,6 +31,24 @@ pub(super) fn room(schema: &Value) -> Result<usize, &'static str> {
     Ok((MAX_COMPILED / patterns.len().max(1)).min(MAX_PATTERN))
 }
 
+/// `pattern` without the escapes `\<` and `\>`: in every language of servers, each stands for the
+/// character itself, but here for the beginning and the end of a word.
+pub(super) fn plain(pattern: &str) -> String {
+    let mut plain = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match (c, chars.as_str().chars().next()) {
+            ('\\', Some('<' | '>')) => {}
+            ('\\', Some(escaped)) => {
+                plain.extend(['\\', escaped]);
+                chars.next();
+            }
+            (c, _) => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// Adds the regular expressions of a schema to `patterns`.
 fn gather<'a>(value: &'a Value, patterns: &mut Vec<&'a String>) {
     match value {
@@ -97,6 +115,19 @@ mod tests {
         }
         for unreadable in ["((a", "a)b", "a{99999999999999999999999}b", "(?=a)"] {
             assert!(match_cost(unreadable, "a") > usize::MAX / 20, "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn angle_brackets_are_themselves() {
+        for (pattern, expected) in [
+            (r"^\<[a-z]+\>$", "^<[a-z]+>$"),
+            (r"[\<\>]", "[<>]"),
+            (r"\\<", r"\\<"),
+            (r"\\\<\d\", r"\\<\d\"),
+            ("<é>", "<é>"),
+        ] {
+            assert_eq!(plain(pattern), expected, "{pattern}");
         }
     }
 

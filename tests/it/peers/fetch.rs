@@ -25,6 +25,8 @@ const PYTHON: &[&str] = &[
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
+/// The last SDK of MCP's first generation, which most clients still have.
+const PYTHON_MCP1: &[&str] = &["mcp==1.30.0"];
 /// The official clients of the APIs of models.
 const MODELS: &[&str] = &["openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"];
 /// The official client of hsafa.
@@ -101,6 +103,12 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn python_v03() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The interpreter that has the first generation of MCP's SDK.
+pub(crate) fn python_mcp1() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-mcp1", PYTHON_MCP1, venv))).join("bin/python")
 }
 
 /// The interpreter that has the clients of the APIs of models.

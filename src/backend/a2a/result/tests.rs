@@ -95,6 +95,16 @@ fn tasks_that_wait() {
 }
 
 #[test]
+fn member_that_is_null_counts_as_left_out() {
+    let part = r#"{"text":"a","data":null,"url":null,"file":null}"#;
+    let message = format!(r#"{{"kind":null,"status":null,"task":null,"parts":[{part}]}}"#);
+    assert_eq!(outcome(&message), done("a"));
+    let file = r#"{"text":null,"data":null,"url":"https://a.example/b"}"#;
+    let message = format!(r#"{{"kind":"message","parts":[{file}]}}"#);
+    assert_eq!(outcome(&message), done("[file: https://a.example/b]"));
+}
+
+#[test]
 fn data_is_verbatim() {
     let part = |part: &str| format!(r#"{{"message":{{"parts":[{part}]}}}}"#);
     assert_eq!(outcome(&part(r#"{"data":{"n":1.0,"b":1e400}}"#)), done(r#"{"n":1.0,"b":1e400}"#));

@@ -2,15 +2,25 @@
 
 use serde_json::value::RawValue;
 
-use super::{Unreadable, from_mcp, of_any, result_type};
+use super::{OUT_OF_FORM, from_mcp, is_in_form, of_any, result_type};
 use crate::model::answer::Answer;
 use crate::model::answer::files::File;
 
 #[track_caller]
 fn check(result: &str, expected: Answer) {
     let result = RawValue::from_string(result.to_owned()).unwrap();
-    assert_eq!(from_mcp(&result).as_ref(), Ok(&expected));
-    assert_eq!(of_any(&result), Ok(expected), "the short way gives the same");
+    assert_eq!(from_mcp(&result), expected);
+    assert_eq!(of_any(&result), expected, "the short way gives the same");
+}
+
+/// Checks a result that is none of MCP's, and what of it the model is told before the line that says
+/// so.
+#[track_caller]
+fn check_out_of_form(result: &str, text: &str) {
+    let text = format!("{text}\n{OUT_OF_FORM}");
+    check(result, Answer::text(text));
+    let result = RawValue::from_string(result.to_owned()).unwrap();
+    assert!(!is_in_form(&result), "{result}");
 }
 
 fn result(text: &str) -> Answer {
@@ -46,9 +56,47 @@ fn a_structure_beside_a_text_is_the_text_twice() {
 
 #[test]
 fn nothing_at_all_is_an_empty_result() {
-    check("{}", result(""));
-    check(r#"{"content":[],"structuredContent":null,"isError":false}"#, result(""));
-    check(r#"{"content":null}"#, result(""));
+    check(r#"{"content":[]}"#, result(""));
+    check(r#"{"content":[],"structuredContent":null,"isError":null}"#, result(""));
+}
+
+#[test]
+fn result_of_another_form_is_its_own_text() {
+    for whole in [
+        "{}",
+        "[]",
+        "null",
+        "7",
+        r#"["a"]"#,
+        r#""text""#,
+        r#"{"rows":3}"#,
+        r#"{"resultType":"complete","rows":12345678901234567890123}"#,
+        r#"{"toolResult":{"temperature":20}}"#,
+        r#"{"content":null}"#,
+        r#"{"content":null,"rows":[1]}"#,
+        r#"{"content":7}"#,
+        r#"{"structuredContent":null,"rows":3}"#,
+    ] {
+        check_out_of_form(whole, whole);
+    }
+}
+
+#[test]
+fn content_without_its_list_is_read_as_what_it_is() {
+    check_out_of_form(r#"{"content":"it is \"here\""}"#, "it is \"here\"");
+    check_out_of_form(r#"{"content":{"type":"text","text":"hi"}}"#, "hi");
+    check_out_of_form(r#"{"content":{"rows":3}}"#, r#"{"rows":3}"#);
+    check_out_of_form(r#"{"content":["a",{"rows":3},7]}"#, "a\n{\"rows\":3}\n7");
+    check_out_of_form(r#"{"content":[{"type":"text","text":{"a":1.0}}]}"#, r#"{"a":1.0}"#);
+}
+
+#[test]
+fn failure_of_another_form_keeps_its_words() {
+    let told = |text: &str| error(&format!("{text}\n{OUT_OF_FORM}"));
+    let whole = r#"{"isError":true,"error":"no disk"}"#;
+    check(whole, told(whole));
+    check(r#"{"isError":true,"content":"no disk"}"#, told("no disk"));
+    check(r#"{"isError":true}"#, error("the tool failed and gave no message"));
 }
 
 #[test]
@@ -71,8 +119,7 @@ fn links_and_embedded_texts_are_text() {
 
 /// The text of a result, and its files as `name type data`.
 fn with_files(json: &str) -> (String, Vec<String>) {
-    let Ok(Answer::Result { text, files }) =
-        from_mcp(&RawValue::from_string(json.to_owned()).unwrap())
+    let Answer::Result { text, files } = from_mcp(&RawValue::from_string(json.to_owned()).unwrap())
     else {
         panic!("a result");
     };
@@ -142,39 +189,35 @@ fn broken_and_unknown_blocks_are_named_and_break_nothing() {
             {"type":"text","text":"a","annotations":{"priority":1e400},"x":{"y":[]}},
             {"type":"hologram","mimeType":"x/\u0000y","z":1e400},
             {"type":"text","text":5},
+            {"type":"text","text":null},
             {"type":"image"},
             {"type":"resource"},
             {"no":"type"},
             7
         ]}"#,
-        result(
+        result(&format!(
             "a\n\
              [hologram x/y, 52 bytes: not passed on]\n\
-             [text, 24 bytes: not passed on]\n\
+             5\n\
+             [text, 27 bytes: not passed on]\n\
              [image without data, 16 bytes: not passed on]\n\
              [resource without content, 19 bytes: not passed on]\n\
-             [content without a type, 13 bytes: not passed on]\n\
-             [content that is not an object, 1 byte: not passed on]",
-        ),
+             {{\"no\":\"type\"}}\n\
+             7\n\
+             {OUT_OF_FORM}"
+        )),
     );
 }
 
 #[test]
 fn a_lone_surrogate_is_replaced_and_the_rest_survives() {
-    let Ok(Answer::Result { text, .. }) = from_mcp(
+    let Answer::Result { text, .. } = from_mcp(
         &RawValue::from_string(r#"{"content":[{"type":"text","text":"a\ud800b\u00e9"}]}"#.into())
             .unwrap(),
     ) else {
         panic!("a result");
     };
     assert!(text.starts_with('a') && text.ends_with("bé"), "{text:?}");
-}
-
-#[test]
-fn a_result_of_another_shape_is_unreadable() {
-    let read = |text: &str| from_mcp(&RawValue::from_string(text.to_owned()).unwrap());
-    assert_eq!(read("[]"), Err(Unreadable("it is not a JSON object")));
-    assert_eq!(read(r#"{"content":"text"}"#), Err(Unreadable("`content` is not an array")));
 }
 
 #[test]

@@ -64,10 +64,11 @@ impl<'a> Task<'a> {
     pub(super) fn created(result: &'a RawValue, wanted: bool) -> Called<Option<Self>> {
         let says_task = result_type(result).as_deref() == Some("task");
         let members = (says_task || wanted).then(|| Members::read(result.get()).ok()).flatten();
+        let is_there = |value: &&RawValue| value.get() != "null";
         match members {
             Some(members) if says_task => Self::of(&members).map(Some),
-            Some(members) if members.get("content").is_none() => {
-                members.get("task").map(Self::read).transpose()
+            Some(members) if members.get("content").filter(is_there).is_none() => {
+                members.get("task").filter(is_there).map(Self::read).transpose()
             }
             _ => Ok(None),
         }

@@ -323,7 +323,12 @@ async fn a_task_that_fails_says_why() {
         (Era::Legacy, message, None, refused("it broke")),
         (Era::Legacy, "", None, refused("nothing kept (JSON-RPC error -32603)")),
         (Era::Legacy, "", Some(CONTENT), answered("done")),
-        (Era::Legacy, "", Some("{}"), refused("the call failed, and the server gives no reason")),
+        (
+            Era::Legacy,
+            "",
+            Some("{}"),
+            answered("{}\n[out of form: this is no result of MCP, and is passed on as it came]"),
+        ),
         (Era::Modern, error, None, refused(limit)),
         (Era::Modern, both.as_str(), None, refused(&format!("it broke: {limit}"))),
     ] {

@@ -61,7 +61,7 @@ impl Handshake {
                 let Some(version) = members.string("protocolVersion") else {
                     return not_understood(id);
                 };
-                self.server_info = members.get("serverInfo").map(|raw| raw.to_owned().into());
+                self.server_info = stated(&members, "serverInfo");
                 self.protocol_version = Some(version.clone());
                 self.takes_tasks = takes_tasks(&members);
                 json!({
@@ -77,9 +77,9 @@ impl Handshake {
                     // `server/discover`.
                     return not_understood(id);
                 };
-                let in_meta = members.object("_meta").and_then(|meta| meta.get(SERVER_INFO_KEY));
-                let server_info = in_meta.or_else(|| members.get("serverInfo"));
-                self.server_info = server_info.map(|raw| raw.to_owned().into());
+                let meta = members.object("_meta");
+                let in_meta = meta.and_then(|meta| stated(&meta, SERVER_INFO_KEY));
+                self.server_info = in_meta.or_else(|| stated(&members, "serverInfo"));
                 self.protocol_version = None;
                 // From this revision on, the server itself decides to make a task.
                 self.takes_tasks = false;
@@ -96,6 +96,12 @@ impl Handshake {
         let stand_in = json!({ "jsonrpc": "2.0", "id": id, "result": stand_in });
         serde_json::from_value(stand_in).unwrap_or_else(|_| not_understood(id))
     }
+}
+
+/// The value under `key`, verbatim; `null` counts as left out.
+fn stated(members: &Members<'_>, key: &str) -> Option<Arc<RawValue>> {
+    let value = members.get(key).filter(|value| value.get() != "null")?;
+    Some(value.to_owned().into())
 }
 
 /// The capabilities that matter here.

@@ -308,6 +308,29 @@ fn a_handshake_is_kept_verbatim_and_made_readable() {
 }
 
 #[test]
+fn member_of_a_handshake_that_is_null_counts_as_left_out() {
+    for capabilities in [
+        "null",
+        r#"{"tools":null,"resources":null,"prompts":null,"completions":null}"#,
+        r#"{"tools":{"listChanged":null},"logging":null,"experimental":null}"#,
+    ] {
+        let state = ConnectionState::default();
+        let hello = InitializeRequest::new(ClientConfig::default());
+        state.outgoing(&request(1, hello)).unwrap();
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"2025-06-18","capabilities":{capabilities},"serverInfo":null,"instructions":null,"_meta":null}}}}"#
+        );
+        let JsonRpcMessage::Response(response) = message(state.incoming(&text)) else {
+            panic!("a response to {text}")
+        };
+        let ServerResult::InitializeResult(result) = response.result else { panic!("{text}") };
+        let tells = result.capabilities.tools.and_then(|tools| tools.list_changed);
+        assert!(tells != Some(true) && result.capabilities.resources.is_none(), "{text}");
+        assert!(state.handshake.lock().server_info.is_none(), "{text}");
+    }
+}
+
+#[test]
 fn an_answer_to_discover_that_is_none_is_an_error_for_rmcp() {
     for answer in [r#""result":{}"#, r#""result":{"content":[]}"#, r#""result":null"#] {
         let state = ConnectionState::default();

@@ -8,8 +8,7 @@
 //! A question of the server for the user becomes a request on the stream of a session. A client of
 //! 2026-07-28 gets it as the result, and the call waits for the request that brings the answer.
 //!
-//! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
-//! requires, or to cut a text that is longer than the operator wants.
+//! Must not: decide what a result looks like; results.rs does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +23,18 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{AskingCall, AskingCalls};
+use super::results::outcome;
 use super::{
     Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, message, response,
     revision,
 };
-use crate::backend::{ErrorReply, McpClient, Question};
+use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
-use crate::model::answer::files::File;
 use crate::model::json::{each_member, one_line};
-use crate::model::{Answer, AppName, Call, Offer, Route, Target, Trace, member, trace};
+use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
 use crate::random;
 use crate::runs::calls::CalledBy;
 
-/// The member of a result that the tool's `outputSchema` is for.
-const STRUCTURED: &str = "structuredContent";
 /// How often an event stream without events shows that it lives, and how long a call is waited for
 /// before its answer becomes a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -64,7 +61,7 @@ pub(super) struct Answering {
 
 /// How a call has ended: the `CallToolResult`, or an error of the server that clients with sessions
 /// know; and what counts it.
-type Outcome = (Replied<String>, Held);
+pub(super) type Outcome = (Replied<String>, Held);
 
 /// What comes next of a call.
 enum Next {
@@ -77,7 +74,8 @@ enum Next {
 impl Client<'_> {
     /// Answers `tools/call`.
     pub(super) async fn call_tool(&self, request: &Request<'_>) -> Replied {
-        if matches!(self.era, Era::Stateless) && request.get("requestState").is_some() {
+        let state = request.get("requestState").filter(|state| state.get() != "null");
+        if matches!(self.era, Era::Stateless) && state.is_some() {
             let state = request.string("requestState").unwrap_or_default();
             return self.resume(request, &state).await;
         }
@@ -143,6 +141,7 @@ impl Client<'_> {
     /// Goes on with a call whose question the request answers.
     async fn resume(&self, request: &Request<'_>, state: &str) -> Replied {
         let responses = request.get("inputResponses").map_or("{}", RawValue::get);
+        let responses = if responses == "null" { "{}" } else { responses };
         let asking = &self.api.mcp_sessions.asking;
         let (AskingCall { mut answering, question, .. }, answer) = asking
             .take(state, &self.caller.app.name, responses)
@@ -180,7 +179,7 @@ impl Client<'_> {
         // MCP, Tools: Error Handling.
         let route =
             route.ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
-        let args = request.get("arguments");
+        let args = request.get("arguments").filter(|args| args.get() != "null");
         if args.is_some_and(|args| !args.get().starts_with('{')) {
             return Err(RpcError::invalid_params("`arguments` must be an object."));
         }
@@ -257,6 +256,7 @@ impl Answering {
             (Next::Progress(params), _) if !self.token.is_empty() => self.progressed(&params),
             (Next::Question(Question { params, answer, .. }), Era::Session(session)) => {
                 let id = session.ask(&self.id, answer);
+                let params = form::trimmed(params.get(), &form::QUESTION);
                 let method = "elicitation/create";
                 super::event(&format!(
                     "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}"
@@ -273,6 +273,7 @@ impl Answering {
         let since = Instant::now();
         let key = key.unwrap_or_else(|| "question".to_owned());
         let named = json!(key);
+        let params = form::trimmed(params.get(), &form::QUESTION);
         let state = asking.insert(AskingCall { answering: self, question, key, app, since });
         let requests =
             format!("{{{named}:{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
@@ -287,77 +288,12 @@ impl Answering {
     /// A notification with the server's progress under the client's own token.
     fn progressed(&self, params: &RawValue) -> Bytes {
         let mut written = format!("{{\"progressToken\":{}", self.token);
-        let _read = each_member(params.get(), |name, value| {
+        let _read = each_member(&form::trimmed(params.get(), &form::PROGRESS), |name, value| {
             if name != "progressToken" {
                 written.push_str(&format!(",{}:{}", json!(name), value.get()));
             }
         })
         .is_ok();
         super::event(&super::notification("notifications/progress", &format!("{written}}}")))
-    }
-}
-
-/// What the client of a call gets.
-fn outcome(answer: &Answer, client: &McpClient, is_stateless: bool) -> Outcome {
-    let (result, mut held) = result(answer, client, is_stateless);
-    // Counted for the app until its client has read it, however slowly it does.
-    held.follow(result.len());
-    let is_known =
-        |error: &ErrorReply| (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
-    let error = client.take_error().filter(is_known);
-    (error.map_or(Ok(result), |error| Err(RpcError::of_server(error))), held)
-}
-
-/// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
-/// answer.
-fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, Held) {
-    let failed = matches!(answer, Answer::Error(_));
-    let (own, is_cut, held) = client.take_result();
-    let text = match own {
-        // Where the two disagree, the bridge has an error to tell that the server's result has not:
-        // an MCP task has failed with a result that claims success.
-        Some(Ok(own)) if failed == is_error(&own) && !is_cut => Box::<str>::from(own).into_string(),
-        Some(Ok(own)) if is_cut && !failed => match member(own.get(), STRUCTURED) {
-            Some(own) => super::with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
-            None => of_answer(answer),
-        },
-        Some(Err(no_room)) => {
-            let why = format!("The tool has run, but {no_room}, so its result is lost.");
-            of_answer(&Answer::Error(why))
-        }
-        _ => of_answer(answer),
-    };
-    (super::typed(text, is_stateless), held)
-}
-
-fn is_error(result: &RawValue) -> bool {
-    member(result.get(), "isError").is_some_and(|value| value.get() == "true")
-}
-
-/// The result of a tool that is no MCP server's, or of a call that was not made.
-fn of_answer(answer: &Answer) -> String {
-    let text = |text: &str| json!({ "type": "text", "text": text });
-    let result = match answer {
-        Answer::Error(why) => json!({ "content": [text(why)], "isError": true }),
-        Answer::Result { text: words, files } => {
-            let content: Vec<_> =
-                std::iter::once(text(words)).chain(files.iter().map(content)).collect();
-            json!({ "content": content, "isError": false })
-        }
-    };
-    result.to_string()
-}
-
-/// The content block of a file.
-fn content(file: &File) -> serde_json::Value {
-    let (kind, data) = (file.mime_type(), file.data());
-    match kind.split('/').next() {
-        Some(block @ ("image" | "audio")) => {
-            json!({ "type": block, "data": data, "mimeType": kind })
-        }
-        _ => {
-            let uri = format!("file:///{}", file.filename());
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "blob": data } })
-        }
     }
 }

@@ -2,16 +2,17 @@
 //! one of them answers.
 //!
 //! Must not: change a byte of a server's answer, other than to add the members that 2026-07-28
-//! requires.
+//! requires, and to leave out those that are `null`.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, typed, with,
+    Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, results, typed,
+    with,
 };
 use crate::budget::Budget;
-use crate::model::{BackendName, Feature, FeatureView, member};
+use crate::model::{BackendName, Feature, FeatureView, form, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
 const RESOURCE_NOT_FOUND: i32 = -32002;
@@ -35,6 +36,7 @@ impl Client<'_> {
             return Err(RpcError { data: Some(json!({ "uri": uri }).to_string()), ..error });
         };
         let result = self.ask(backend, "resources/read", request.params()).await?;
+        let result = form::trimmed(&result, &form::CONTENTS).into_owned();
         let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();
         self.respond(request, if is_fresh { result } else { with(&result, UNCACHED) })
     }
@@ -47,7 +49,8 @@ impl Client<'_> {
         let (backend, own) = view.find(Feature::PROMPT, &name).ok_or_else(unknown)?;
         let mut params = request.params();
         params["name"] = own.into();
-        self.respond(request, self.ask(backend, "prompts/get", params).await?)
+        let result = self.ask(backend, "prompts/get", params).await?;
+        self.respond(request, results::prompt(&result).into_owned())
     }
 
     /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
@@ -65,7 +68,10 @@ impl Client<'_> {
             params["ref"]["name"] = own.into();
         }
         let result = match view.completes(backend) {
-            true => self.ask(backend, "completion/complete", params).await?,
+            true => {
+                let result = self.ask(backend, "completion/complete", params).await?;
+                form::trimmed(&result, &form::COMPLETION).into_owned()
+            }
             false => json!({ "completion": { "values": [] } }).to_string(),
         };
         self.respond(request, result)

@@ -1,6 +1,6 @@
 //! JSON-RPC messages of MCP's clients, and the answers to them. Pure.
 //!
-//! Must not: know a method, or change a byte of a result.
+//! Must not: know a method, or change a byte of a result but halves of characters.
 
 use std::borrow::Cow;
 
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::{Body, response};
 use crate::backend::ErrorReply;
 use crate::model::Members;
+use crate::model::form::without_lone_surrogates;
 
 /// The most members of a message, of its parameters and of `_meta`.
 const MAX_MEMBERS: usize = 256;
@@ -93,7 +94,8 @@ impl RpcError {
         let code = self.code;
         let message = Value::from(&*self.message);
         let error = format!("{{\"code\":{code},\"message\":{message}{data}}}");
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
+        without_lone_surrogates(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}"))
+            .into_owned()
     }
 
     /// The response to the request `id`.
@@ -104,6 +106,7 @@ impl RpcError {
 
 /// The text of the response to the request `id`.
 pub fn response(id: &str, result: &str) -> String {
+    let result = without_lone_surrogates(result);
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
 }
 
@@ -136,7 +139,8 @@ impl<'a> Message<'a> {
         let Some(method) = members.string("method") else {
             return Err(RpcError::invalid_request("`method` must be a string."));
         };
-        let params = match members.get("params") {
+        let is_there = |value: &&RawValue| value.get() != "null";
+        let params = match members.get("params").filter(is_there) {
             None => Members(Vec::new()),
             Some(params) => object(params)
                 .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
@@ -165,9 +169,11 @@ impl<'a> Request<'a> {
         self.params.get(key)
     }
 
-    /// All parameters but `_meta`, which is between the client and the bridge.
+    /// All parameters but `_meta`, which is between the client and the bridge. Those that are `null`
+    /// count as left out: many servers refuse such a request.
     pub fn params(&self) -> Value {
-        let params = self.params.0.iter().filter(|(key, _)| key != "_meta");
+        let is_for_server = |key: &str, value: &RawValue| key != "_meta" && value.get() != "null";
+        let params = self.params.0.iter().filter(|(key, value)| is_for_server(key, value));
         let read = |(key, value): &(Cow<'_, str>, &RawValue)| {
             Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
         };
@@ -212,6 +218,7 @@ mod tests {
                 r#"tools/list "a\"""#,
             ),
             (r#"{"jsonrpc":"2.0","id":-7,"method":"ping"}"#, "ping -7"),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":null}"#, "ping 7"),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
                 "notifications/initialized",

@@ -10,14 +10,18 @@ fn raw(text: &str) -> Box<RawValue> {
 fn a_task_is_told_from_a_result() {
     let new = r#"{"resultType":"task","taskId":"a","status":"working"}"#;
     let old = r#"{"task":{"taskId":"a","status":"working"}}"#;
-    for (result, wanted) in [(new, false), (new, true), (old, true)] {
+    let with_null = r#"{"content":null,"task":{"taskId":"a","status":"working"}}"#;
+    for (result, wanted) in [(new, false), (new, true), (old, true), (with_null, true)] {
         let result = raw(result);
         let task = Task::created(&result, wanted).unwrap().expect("a task");
         assert_eq!((task.id.as_str(), task.status), ("a", Status::Working));
     }
     // Nobody asked for a task there, or the server chose to answer at once.
     let content = r#"{"content":[],"task":{"taskId":"a","status":"working"}}"#;
-    for (result, wanted) in [(old, false), (content, true), ("[]", true), ("{}", true)] {
+    let null = r#"{"task":null}"#;
+    for (result, wanted) in
+        [(old, false), (content, true), ("[]", true), ("{}", true), (null, true)]
+    {
         assert!(Task::created(&raw(result), wanted).unwrap().is_none(), "{result}");
     }
     for bad in [
@@ -25,7 +29,6 @@ fn a_task_is_told_from_a_result() {
         r#"{"resultType":"task","taskId":"","status":"working"}"#,
         r#"{"resultType":"task","taskId":"a","status":"asleep"}"#,
         r#"{"task":{"taskId":7,"status":"working"}}"#,
-        r#"{"task":null}"#,
     ] {
         let error = Task::created(&raw(bad), true).unwrap_err();
         assert!(matches!(error, CallError::Unreadable(_)), "{bad}");

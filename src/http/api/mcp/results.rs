@@ -1,0 +1,202 @@
+//! Results of calls as clients get them: the server's own, or one that is made of the bridge's answer.
+//!
+//! Must not: change a byte of a server's result, other than for what the client's revision wants or
+//! its official clients refuse, or to cut a text that is longer than the operator wants.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::calls::Outcome;
+use super::{RpcError, typed, with};
+use crate::backend::mcp::result::{described, is_in_form};
+use crate::backend::{ErrorReply, McpClient};
+use crate::budget::Held;
+use crate::model::answer::files::File;
+use crate::model::json::quoted;
+use crate::model::{Answer, Members, elements, form, member, string_member};
+
+/// The member of a result that the tool's `outputSchema` is for.
+const STRUCTURED: &str = "structuredContent";
+
+/// What the client of a call gets.
+pub(super) fn outcome(answer: &Answer, client: &McpClient, is_stateless: bool) -> Outcome {
+    let (result, mut held) = result(answer, client, is_stateless);
+    // Counted for the app until its client has read it, however slowly it does.
+    held.follow(result.len());
+    let is_known =
+        |error: &ErrorReply| (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
+    let error = client.take_error().filter(is_known);
+    (error.map_or(Ok(result), |error| Err(RpcError::of_server(error))), held)
+}
+
+/// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
+/// answer.
+fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, Held) {
+    let failed = matches!(answer, Answer::Error(_));
+    let (own, is_cut, held) = client.take_result();
+    let text = match own {
+        // Where the two disagree, the bridge has an error to tell that the server's result has not:
+        // an MCP task has failed with a result that claims success.
+        Some(Ok(own)) if failed != is_error(&own) => of_answer(answer),
+        Some(Ok(own)) if !is_cut && is_in_form(&own) => match fitted(&own, is_stateless) {
+            Some(fitted) => fitted,
+            None => Box::<str>::from(own).into_string(),
+        },
+        Some(Ok(own)) if !failed => match structured(&own, is_stateless) {
+            Some(own) => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
+            None => of_answer(answer),
+        },
+        Some(Err(no_room)) => {
+            let why = format!("The tool has run, but {no_room}, so its result is lost.");
+            of_answer(&Answer::Error(why))
+        }
+        _ => of_answer(answer),
+    };
+    (typed(text, is_stateless), held)
+}
+
+/// The structured content of a server's result, if the client's revision has such a one: before
+/// 2026-07-28, it is an object.
+fn structured(result: &RawValue, is_stateless: bool) -> Option<&RawValue> {
+    let structured = member(result.get(), STRUCTURED)?;
+    (is_stateless || structured.get().starts_with('{')).then_some(structured)
+}
+
+/// The server's `result`, which is one of MCP's, without what the client would refuse it for; `None` if
+/// nothing is to be changed. Members that are `null` are left out, and so is structured content that
+/// the client's revision does not know: without another text, it becomes one.
+fn fitted(result: &RawValue, is_stateless: bool) -> Option<String> {
+    if is_plain(result.get()) {
+        return None;
+    }
+    let Members(members) = Members::read(result.get()).ok()?;
+    let mut is_changed = false;
+    let mut written = Vec::with_capacity(members.len() + 1);
+    let mut content = None;
+    let mut structured = None;
+    for (key, value) in &members {
+        let json = value.get();
+        let is_kept = match &**key {
+            "content" => {
+                content = Some(json).filter(|json| *json != "null");
+                continue;
+            }
+            STRUCTURED => {
+                structured = Some(json).filter(|json| *json != "null");
+                is_stateless || json.starts_with('{')
+            }
+            "isError" => matches!(json, "true" | "false"),
+            "_meta" => json.starts_with('{'),
+            "resultType" => json.starts_with('"'),
+            _ => true,
+        };
+        is_changed |= !is_kept;
+        if is_kept {
+            written.push(format!("{}:{json}", quoted(key)));
+        }
+    }
+    let blocks = elements(content.unwrap_or("[]")).ok()?;
+    let mut blocks: Vec<Cow<'_, str>> = blocks.into_iter().map(block).collect();
+    is_changed |= content.is_none() || blocks.iter().any(|block| matches!(block, Cow::Owned(_)));
+    let is_lost =
+        structured.filter(|it| content.is_none() || !is_stateless && !it.starts_with('{'));
+    let is_text = |block: &Cow<'_, str>| string_member(block, "type").as_deref() == Some("text");
+    if let Some(structured) = is_lost
+        && !blocks.iter().any(is_text)
+    {
+        blocks.push(text_block(structured).to_string().into());
+    }
+    if !is_changed {
+        return None;
+    }
+    written.insert(0, format!("\"content\":[{}]", blocks.join(",")));
+    Some(format!("{{{}}}", written.join(",")))
+}
+
+/// Whether `result` has texts alone, as most have: found in one pass, as a result may be large.
+fn is_plain(result: &str) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Plain<'a> {
+        #[serde(borrow)]
+        content: Vec<Text<'a>>,
+        #[serde(default, rename = "isError")]
+        _is_error: bool,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Text<'a> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        #[serde(borrow, rename = "text")]
+        _text: Cow<'a, str>,
+    }
+    let plain = serde_json::from_str::<Plain<'_>>(result);
+    plain.is_ok_and(|plain| plain.content.iter().all(|block| block.kind == "text"))
+}
+
+/// What `prompts/get` was answered with, as clients read it.
+pub(super) fn prompt(result: &str) -> Cow<'_, str> {
+    let trimmed = form::trimmed(result, &form::MESSAGES);
+    let Some(messages) = member(&trimmed, "messages") else { return trimmed };
+    let readable = form::trimmed_items(messages.get(), |message| {
+        match member(message, "content").map(block) {
+            Some(Cow::Owned(content)) => form::replaced(message, "content", &content),
+            _ => message.into(),
+        }
+    });
+    match readable {
+        Cow::Owned(messages) => form::replaced(&trimmed, "messages", &messages).into_owned().into(),
+        Cow::Borrowed(_) => trimmed.clone(),
+    }
+}
+
+/// A content block as clients read it. One that they cannot read is as the model is told of it.
+fn block(block: &RawValue) -> Cow<'_, str> {
+    if let Some(block) = form::block(block.get()) {
+        return block;
+    }
+    let (line, file) = described(block);
+    file.map_or_else(|| text_block(&line), |file| content(&file)).to_string().into()
+}
+
+fn text_block(text: &str) -> serde_json::Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn is_error(result: &RawValue) -> bool {
+    member(result.get(), "isError").is_some_and(|value| value.get() == "true")
+}
+
+/// The result of a tool that is no MCP server's, or of a call that was not made.
+fn of_answer(answer: &Answer) -> String {
+    let result = match answer {
+        Answer::Error(why) => json!({ "content": [text_block(why)], "isError": true }),
+        Answer::Result { text: words, files } => {
+            let content: Vec<_> =
+                std::iter::once(text_block(words)).chain(files.iter().map(content)).collect();
+            json!({ "content": content, "isError": false })
+        }
+    };
+    result.to_string()
+}
+
+/// The content block of a file.
+fn content(file: &File) -> serde_json::Value {
+    let (kind, data) = (file.mime_type(), file.data());
+    match kind.split('/').next() {
+        Some(block @ ("image" | "audio")) => {
+            json!({ "type": block, "data": data, "mimeType": kind })
+        }
+        _ => {
+            let uri = format!("file:///{}", file.filename());
+            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "blob": data } })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
