@@ -92,7 +92,7 @@ async fn status_that_is_about_something_else_ends_the_handshake() {
 }
 
 /// A dialer whose waits a test need not sit through.
-fn dialer_of(server: &Server) -> crate::backend::mcp::McpDialer {
+fn dialer_of(server: &Server) -> McpDialer {
     let config = Mcp::Http {
         url: server.url.clone().into(),
         headers: HeaderMap::new(),
@@ -100,6 +100,7 @@ fn dialer_of(server: &Server) -> crate::backend::mcp::McpDialer {
         transport: HttpTransport::Streamable,
         oauth: None,
         tls: None,
+        listen: true,
     };
     let name = BackendName::parse("scripted").unwrap();
     let mut dialer = dialer(&name, &config, None, http_client::new());
