@@ -105,7 +105,7 @@ const TELL_TOKEN: &str = "Give the new one to the apps that used the old one: `m
 const TELL_OPERATOR: &str = "The new one is shown by `mantyx-bridge token --operator`; sign in again at \
                              the page. This is shown until the next start.";
 /// The same for the refresh token, of which the bridge has only the configured one.
-const LOG_IN: &str = "If MANTYX does not take it, as it was replaced before, log in anew, and write the \
+const LOG_IN: &str = "If MANTYX does not take it, as it was replaced before, log in again, and write the \
                       new refresh token to where upstream.oauth says. This is shown until the next start.";
 
 /// Refuses a file whose format is not the one that this version writes.

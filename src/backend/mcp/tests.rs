@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::{Era, McpDialer, Proposal, dialer};
 use crate::backend::fake::{request, request_of, tool_call};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, ToolCall};
-use crate::config::{Mcp, Program, ProgramSandbox, Secret, Secrets};
+use crate::config::{Mcp, PASSED_ON, Program, ProgramSandbox, Secret, Secrets};
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::model::answer::Answer;
@@ -131,7 +131,7 @@ async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
 async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "40"], &[])).await;
     let catalog = resolve(&peer).await;
-    assert_eq!(catalog.tool_count(), 39 + 21);
+    assert_eq!(catalog.tool_count(), 39 + 22);
     assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
 
     let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;
@@ -522,7 +522,8 @@ async fn a_child_sees_its_own_environment_and_nothing_else_of_ours() {
     let env = seen.get("env").unwrap().as_object().unwrap();
     // A wrapper around the interpreter adds variables of its own.
     let meant = ["PATH", "HOME", "LANG", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"];
-    let meant = |key: &str| meant.contains(&key) || key.starts_with("PYENV");
+    let meant =
+        |key: &str| meant.contains(&key) || PASSED_ON.contains(&key) || key.starts_with("PYENV");
     let leaked = env.keys().filter(|key| std::env::var_os(key).is_some() && !meant(key));
     let leaked: Vec<&String> = leaked.collect();
     assert!(leaked.is_empty(), "{leaked:?}");

@@ -45,7 +45,7 @@ pub(super) const VARIABLE: &str = "MANTYX_BRIDGE_PROGRAM";
 const MAX_ENVIRONMENT: u64 = 8 << 20;
 
 /// How long the end of a program is delayed for the processes that it has detached. The keeper needs
-/// a few milliseconds for them, and goes on later.
+/// a few milliseconds for them, and continues later.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The pauses between two looks while a program's processes are left: the first, and the longest.
@@ -222,7 +222,7 @@ fn has_ended(leader: NonZeroI32) -> bool {
 fn living_orphans() -> Vec<Pid> {
     let mut own = OWN.lock();
     let children = children();
-    // What its starter has waited for is no child any more.
+    // What its starter has waited for is no longer a child.
     own.retain(|id| children.contains(id));
     let orphans = children.difference(&own).filter_map(|id| Pid::from_raw(id.get()));
     orphans.filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None))).collect()
@@ -261,8 +261,8 @@ enum Shown {
     Mark(Mark),
     /// It has variables, and no mark among them; or it may not be read.
     None,
-    /// It is empty. So is the one of a process that is about to end, whose children are no orphans
-    /// yet, and of one that is just becoming another program.
+    /// It is empty or gone. So is the one of a process that is about to end, whose children are no
+    /// orphans yet, and of one that is just becoming another program.
     Nothing,
 }
 
@@ -270,7 +270,12 @@ enum Shown {
 /// owns, so that its environment can be read, too.
 fn shown_mark(pid: Pid) -> Shown {
     let environment = File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-    let Ok(environment) = environment else { return Shown::None };
+    let environment = match environment {
+        Ok(environment) => environment,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Shown::None,
+        // It is about to end, and has no memory left.
+        Err(_) => return Shown::Nothing,
+    };
     let variables = BufReader::new(environment.take(MAX_ENVIRONMENT)).split(0);
     let mut shown = Shown::Nothing;
     for variable in variables.map_while(Result::ok) {

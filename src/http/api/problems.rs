@@ -48,8 +48,8 @@ pub(super) fn all(
         Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.into_owned() })
     };
     let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
-    let cases = of_daemon(api, caller, daemon).into_iter().chain(of_replaced(api, backends));
-    let cases = cases.chain(of_backends);
+    let replaced = of_damaged(api).into_iter().chain(of_replaced(api, backends));
+    let cases = of_daemon(api, caller, daemon).into_iter().chain(replaced).chain(of_backends);
     cases.filter_map(problem).collect()
 }
 
@@ -77,9 +77,6 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("memory", shortage(caller), cure("memory")),
         ("upstream", unreachable, cure("upstream")),
     ];
-    for replaced in state.replaced() {
-        cases.push(("state", Some(replaced.message), replaced.cure.into()));
-    }
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
@@ -135,6 +132,12 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
     cases.push(("audit", audit, cure("audit")));
     cases
+}
+
+/// The damaged files of the state directory, in whose place the bridge uses something else.
+fn of_damaged<'a>(api: &Api) -> Vec<Case<'a>> {
+    let replaced = api.facts.state.replaced().into_iter();
+    replaced.map(|file| ("state", Some(file.message), file.cure.into())).collect()
 }
 
 /// The files that were replaced while programs run from which they were hidden. One case for all

@@ -14,15 +14,19 @@ use crate::config::Program;
 /// A directory with this in its name is the bridge's own, wherever it is.
 const OWN_NAME: &str = "mantyx-bridge";
 
-/// The base directories of the XDG specification, as variables and, below a home, as paths.
-const BASES: [(&str, &str); 6] = [
-    ("XDG_CONFIG_HOME", ".config"),
-    ("XDG_CACHE_HOME", ".cache"),
-    ("XDG_DATA_HOME", ".local/share"),
-    ("XDG_STATE_HOME", ".local/state"),
-    ("XDG_BIN_HOME", ".local/bin"),
-    ("XDG_RUNTIME_DIR", ".run"),
+/// The variables that name base directories of the XDG specification.
+const BASES: [&str; 6] = [
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_BIN_HOME",
+    "XDG_RUNTIME_DIR",
 ];
+
+/// The same below a home, where no variable names them.
+const BASES_AT_HOME: [&str; 5] =
+    [".config", ".cache", ".local/share", ".local/state", ".local/bin"];
 
 /// What desktops keep at home.
 const AT_HOME: [&str; 9] = [
@@ -63,7 +67,7 @@ impl Shared {
             let paths = own.into_iter().chain(inherited).filter(|path| path.is_absolute());
             paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
         };
-        let bases = BASES.iter().flat_map(|(variable, _)| values(variable)).collect();
+        let bases = BASES.into_iter().flat_map(values).collect();
         Self { homes: values("HOME"), bases }
     }
 
@@ -78,10 +82,10 @@ impl Shared {
 
     /// Whether `directory` itself is one that programs share, or leads to one.
     fn has(&self, directory: &Path) -> bool {
-        let below_homes = self.homes.iter().flat_map(|home| {
-            let bases = BASES.iter().map(|(_, path)| *path);
-            bases.chain(AT_HOME).map(|path| home.join(path))
-        });
+        let below_homes = self
+            .homes
+            .iter()
+            .flat_map(|home| BASES_AT_HOME.into_iter().chain(AT_HOME).map(|path| home.join(path)));
         let tops = TOP.iter().map(|name| Path::new("/").join(name));
         let below_var =
             ["lib", "cache", "log", "spool", "tmp"].map(|it| Path::new("/var").join(it));
@@ -166,7 +170,7 @@ mod tests {
             "/home/ann/bridge",
             "/srv/bridge/secrets",
             "/secrets",
-            // Nothing can be put there by anybody, as it does not exist.
+            // No program can put anything there, as it does not exist.
             "/run/secrets/none",
         ] {
             assert!(shared().leaves_alone(Path::new(path)), "{path}");
