@@ -31,7 +31,7 @@ struct ProcessFailure {
 }
 
 impl McpDialer {
-    /// Starts `program` and performs the handshake. A process of its own for `initialize` is started
+    /// Starts `program` and performs the handshake. Another process for `initialize` is started
     /// when the one before has ended, so that no two of them work on the same files.
     pub(super) async fn dial_program(
         &self,

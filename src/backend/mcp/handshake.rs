@@ -181,7 +181,7 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
     }
 
     /// The answer in `message`, if it is one. A server may also log, ping and ask before the
-    /// handshake is done. It gets its answer: some wait for it before they go on.
+    /// handshake is done. It gets its answer, for which some wait.
     async fn answer_in(&mut self, message: ServerJsonRpcMessage) -> Option<Answer> {
         let reply = match message {
             JsonRpcMessage::Response(response) => {

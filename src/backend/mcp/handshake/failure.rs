@@ -57,7 +57,7 @@ impl Failure {
         self.http().and_then(status)
     }
 
-    /// Whether the connection is at an end, as opposed to refused by a server that goes on.
+    /// Whether the connection is at an end. A server that refuses a message still reads the next.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Closed | Self::Transport(..))
     }

@@ -138,7 +138,7 @@ impl Proposals {
         candidates.find(|proposal| !self.made.contains(proposal))
     }
 
-    /// Whether a refusal names 2026-07-28 and no revision beside those that were proposed, which a
+    /// Whether a refusal names 2026-07-28 and otherwise only revisions that were proposed, which a
     /// server repeats in its refusal.
     pub(in crate::backend::mcp) fn leaves_modern(&self, refusal: &str) -> bool {
         let mut named = REVISIONS.into_iter().filter(|one| refusal.contains(one.as_str()));

@@ -81,8 +81,8 @@ impl ConnectionState {
         self.handshake.lock().refusal.take()
     }
 
-    /// Takes `text` if it is the late answer. If it names 2026-07-28, the
-    /// connection is of that revision.
+    /// Takes `text` if it is the late answer. If it names 2026-07-28, the connection is of that
+    /// revision.
     pub(super) fn take_late_discovery(
         &self,
         id: i64,
