@@ -23,9 +23,17 @@ const fn holds(status: u16, body: &'static str) -> Row {
     Row { status, body, verdict: Verdict::Holds }
 }
 
+#[track_caller]
+fn check(rows: &[Row]) {
+    for row in rows {
+        let status = StatusCode::from_u16(row.status).unwrap();
+        assert_eq!(verdict(status, row.body, Some(OWN)), row.verdict, "{status} {}", row.body);
+    }
+}
+
 #[test]
-fn session_lost_in_any_form_is_recognized() {
-    for row in [
+fn refusal_of_a_lost_session_is_recognized_in_any_form() {
+    check(&[
         // 404 and 410, whatever they say.
         lost(404, ""),
         lost(404, "<html>Not Found</html>"),
@@ -63,6 +71,12 @@ fn session_lost_in_any_form_is_recognized() {
             400,
             r#"{"jsonrpc":"2.0","id":"7","error":{"code":-32603,"message":"Mcp-Session-Id header is required"}}"#,
         ),
+    ]);
+}
+
+#[test]
+fn answer_about_a_session_is_lost_only_if_the_request_was_not_run() {
+    check(&[
         // Answers whose code or id says that the request was not run.
         lost(
             200,
@@ -104,7 +118,12 @@ fn session_lost_in_any_form_is_recognized() {
         doubtful(200, r#"{"error":"session expired"}"#),
         doubtful(500, "Session not found"),
         doubtful(502, "session expired"),
-        // No lost session.
+    ]);
+}
+
+#[test]
+fn answer_about_something_else_leaves_the_session() {
+    check(&[
         holds(
             404,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"Method not found"}}"#,
@@ -142,10 +161,7 @@ fn session_lost_in_any_form_is_recognized() {
             r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"session expired"}]}}"#,
         ),
         holds(200, "<p>session expired</p>"),
-    ] {
-        let status = StatusCode::from_u16(row.status).unwrap();
-        assert_eq!(verdict(status, row.body, Some(OWN)), row.verdict, "{status} {}", row.body);
-    }
+    ]);
 }
 
 #[test]
