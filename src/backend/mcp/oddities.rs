@@ -34,7 +34,9 @@ impl Oddities {
     pub(super) fn printed(&self, line: &str) {
         let mut seen = self.0.lock();
         if seen.lines.len() < LINES {
-            seen.lines.push(line[..line.floor_char_boundary(WIDTH)].to_owned());
+            let mut start = line.to_owned();
+            start.truncate(start.floor_char_boundary(WIDTH));
+            seen.lines.push(start);
         }
     }
 
