@@ -60,7 +60,9 @@ fn of_address(address: &str, rest: &str) -> Vec<String> {
     let url = Url::parse(address).ok();
     let host = url.as_ref().and_then(Url::host);
     let path = url.as_ref().map_or("", Url::path);
-    let path_words: Vec<String> = path.split('/').filter_map(telling).collect();
+    // A single letter tells nothing.
+    let path_words: Vec<String> =
+        path.split('/').filter_map(telling).filter(|word| word.len() > 1).collect();
     let last = path_words.last();
     let base = match host {
         Some(Host::Domain(domain)) if is_code_host(domain) => last.cloned(),
