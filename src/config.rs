@@ -40,7 +40,9 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find};
-pub use self::program::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost, quoted};
+pub use self::program::{
+    Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
+};
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
@@ -372,25 +374,6 @@ pub struct Backend {
     /// Which calls a person must approve.
     pub approve: Policy,
     pub quota: Option<Quota>,
-}
-
-/// When the program of an MCP server runs, and how long it may take to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
-    /// From its turn to the end of its handshake.
-    pub timeout: Duration,
-    /// With a kept catalog, it is started by its first call.
-    pub is_lazy: bool,
-    /// It is ended when nothing has used it for so long.
-    pub idle_stop: Option<Duration>,
-}
-
-impl Default for Start {
-    /// A first start installs the program: five minutes are enough for a package and its
-    /// dependencies on a slow line.
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(5 * 60), is_lazy: false, idle_stop: None }
-    }
 }
 
 /// How a backend is reached.

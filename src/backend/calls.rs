@@ -5,6 +5,7 @@
 
 mod ask;
 mod backend_handle;
+mod connecting;
 mod failure;
 mod resend;
 
@@ -33,24 +34,15 @@ use crate::model::{
 };
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
+use connecting::{Connected, Patience};
 use failure::CallFailure;
 
-/// How long a call waits for a backend that is not connected, before the model gets an error.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// The longest that a call waits for a permit: half of the time that a call has if it does not
 /// become a long call.
 const TURN_PATIENCE: Duration = Duration::from_secs(145);
 
-/// The same, while the first attempt to connect has not ended: after a restart, calls arrive before
-/// the connections are up.
-const START_PATIENCE: Duration = Duration::from_secs(15);
-
 /// How long a request waits for the refresh that it has asked for: a program may take minutes to start.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
-
-/// A call waits for a program that starts until so long before its deadline: then there is time left
-/// to say that it was not made.
-const START_MARGIN: Duration = Duration::from_secs(10);
 
 /// How long a call counts for the calls of all backends together. After that, only its own backend
 /// bounds it: else a few backends that hang would take all permits.
@@ -460,86 +452,6 @@ impl Backends {
         })
     }
 
-    /// The live connection, other than `broken`. If there is none, makes the supervisor connect and
-    /// waits for that.
-    async fn connected(
-        &self,
-        name: &BackendName,
-        broken: Option<&InUse>,
-        patience: Patience,
-    ) -> Result<Connected, CallFailure> {
-        let live = |registry: &Registry| match registry.connection(name) {
-            Some(one) => {
-                let is_broken = broken.is_some_and(|it| Arc::ptr_eq(&it.peer, &one.peer));
-                (!is_broken).then_some(Ok(one))
-            }
-            None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
-        };
-        if let Some(connection) = live(&self.registry) {
-            return Ok(Connected { connection: connection?, has_waited: false });
-        }
-        let known = self.registry.snapshot(name.as_str());
-        let pause = known.and_then(|known| known.last_failure?.open_pause());
-        if let (Some(end), Patience::OfCall(_)) = (pause, patience) {
-            return Err(CallFailure::Call(CallError::paused(end)));
-        }
-        debug!(backend = %name, "a call waits for the connection");
-        let handle = self.all().handles.get(name).cloned();
-        let _waiting = handle.map(|handle| handle.demand.wait());
-        let mut version = self.registry.version();
-        let mut since = Instant::now();
-        loop {
-            version.mark_unchanged();
-            if let Some(connection) = live(&self.registry) {
-                return Ok(Connected { connection: connection?, has_waited: true });
-            }
-            let until = match patience {
-                Patience::Until(time) => time,
-                Patience::OfCall(deadline) => match self.wait_of(name) {
-                    Wait::Start => {
-                        // If the start fails, the wait for the next attempt begins then.
-                        since = Instant::now();
-                        deadline.checked_sub(START_MARGIN).unwrap_or(deadline)
-                    }
-                    Wait::For(time) => since + time,
-                },
-            };
-            if timeout_at(until, version.changed()).await.is_err() {
-                return Err(CallFailure::NotConnected);
-            }
-        }
-    }
-
-    /// How long a call waits for the connection to `name`, as things are.
-    fn wait_of(&self, name: &BackendName) -> Wait {
-        match self.registry.snapshot(name.as_str()) {
-            Some(known) if known.is_starting || known.phase == Phase::Idle => Wait::Start,
-            Some(known) if known.phase == Phase::Connecting => Wait::For(START_PATIENCE),
-            _ => Wait::For(CONNECT_PATIENCE),
-        }
-    }
-
-    /// Checks the call against the definition that its tool has now: while the call waited, its
-    /// program was started, and may define its tools otherwise than it did before.
-    fn check_definition(&self, call: &CallContext) -> Result<(), CallFailure> {
-        let request = &call.request;
-        let Target::Tool { name: tool, .. } = &request.route.target else { return Ok(()) };
-        if request.route.kind != RefKind::McpLocal {
-            return Ok(());
-        }
-        let Some(now) = self.registry.definition(&request.route) else {
-            return Err(CallFailure::NotListed);
-        };
-        match now.input.check(request.arguments.get()) {
-            Verdict::Invalid(mistakes) => {
-                let backend = &request.route.backend;
-                info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");
-                Err(CallFailure::Invalid(mistakes))
-            }
-            Verdict::Valid | Verdict::Unchecked { .. } => Ok(()),
-        }
-    }
-
     fn why_unavailable(&self, name: &BackendName) -> String {
         let known = self.registry.snapshot(name.as_str());
         match known.map(|known| known.phase) {
@@ -622,30 +534,6 @@ fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
         // The call ended before it reached the backend.
         Err(_) => Sign::None,
     }
-}
-
-/// How long a call waits for a connection.
-#[derive(Debug, Clone, Copy)]
-enum Patience {
-    Until(Instant),
-    /// As long as it may be of use, before this deadline of the call: a program that starts is waited
-    /// for, another peer for seconds.
-    OfCall(Instant),
-}
-
-/// What a call waits for.
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    /// The start of a program, which takes as long as it takes.
-    Start,
-    For(Duration),
-}
-
-/// A connection that a call may use.
-struct Connected {
-    connection: InUse,
-    /// It was not there at once.
-    has_waited: bool,
 }
 
 /// How long one call may take.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Secret, Secrets, Written};
 
@@ -141,4 +142,23 @@ pub struct Confinement {
     pub read: Vec<PathBuf>,
     /// The same, also to change.
     pub write: Vec<PathBuf>,
+}
+
+/// When the program of an MCP server runs, and how long it may take to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// From its turn to the end of its handshake.
+    pub timeout: Duration,
+    /// With a kept catalog, it is started by its first call.
+    pub is_lazy: bool,
+    /// It is ended when nothing has used it for so long.
+    pub idle_stop: Option<Duration>,
+}
+
+impl Default for Start {
+    /// A first start installs the program: five minutes are enough for a package and its
+    /// dependencies on a slow line.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(5 * 60), is_lazy: false, idle_stop: None }
+    }
 }

@@ -7,8 +7,9 @@
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{Backends, Connected, Limits, Patience, admit, sign};
+use super::{Backends, Limits, admit, sign};
 use crate::backend::Reply;
 use crate::model::BackendName;
 use crate::model::redaction::Part;

@@ -4,8 +4,9 @@
 
 use tracing::info;
 
+use super::connecting::Patience;
 use super::failure::CallFailure;
-use super::{Backends, CallContext, Limits, Patience};
+use super::{Backends, CallContext, Limits};
 use crate::backend::registry::InUse;
 use crate::model::Answer;
 

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use super::child::Child;
 use super::handler::Handler;
 use super::observed::Observed;
-use super::pages::{Next, Pages};
+use super::pages::{List, Next, Pages};
 use super::param_headers::ParamHeaders;
 use super::questions::Inputs;
 use super::result::{from_mcp, result_type};
@@ -58,15 +58,6 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a lost connection waits for the end of the process behind it, to report how it ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
-
-/// A list as its server gives it.
-struct List {
-    items: Vec<Box<RawValue>>,
-    /// The limit that cut it, in a sentence.
-    cut: Option<String>,
-    /// For how long it holds.
-    ttl: Option<Duration>,
-}
 
 /// A connection whose handshake is done.
 #[derive(derive_more::Debug)]

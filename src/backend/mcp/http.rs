@@ -78,7 +78,7 @@ pub(super) enum HttpFailure {
     #[error("the server has forgotten the session (HTTP {0})")]
     NoSession(StatusCode),
     /// The server has asked for a pause until this time, and runs nothing before.
-    #[error("{}", paused(*.0))]
+    #[error("{}", pause::paused(*.0))]
     Paused(Instant),
     /// The server speaks the older HTTP+SSE.
     #[error("the server speaks the older HTTP+SSE: set `transport: sse`, or leave `transport` out")]
@@ -503,13 +503,6 @@ fn error_in(body: &str) -> Option<ErrorReply> {
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
     let message = error.string("message").unwrap_or_default();
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
-}
-
-/// What is said of a server that has asked for a pause.
-fn paused(end: Instant) -> String {
-    let left = end.saturating_duration_since(Instant::now());
-    let end = humantime::format_rfc3339_seconds(clock::now() + left);
-    format!("HTTP 429 Too Many Requests: the server takes no requests until {end} (Retry-After)")
 }
 
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {

@@ -19,6 +19,16 @@ const _: () = assert!(MOST_ITEMS > limits::MAX_TOOLS);
 /// The most bytes that the items of one list may take.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
+/// A list as its server gives it.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) items: Vec<Box<RawValue>>,
+    /// The limit that cut it, in a sentence.
+    pub(super) cut: Option<String>,
+    /// For how long it holds.
+    pub(super) ttl: Option<Duration>,
+}
+
 /// The pages so far.
 #[derive(Debug)]
 pub(super) struct Pages {

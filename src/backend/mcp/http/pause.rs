@@ -46,6 +46,13 @@ impl Pause {
     }
 }
 
+/// What is said of a server that has asked for a pause.
+pub(super) fn paused(end: Instant) -> String {
+    let left = end.saturating_duration_since(Instant::now());
+    let end = humantime::format_rfc3339_seconds(clock::now() + left);
+    format!("HTTP 429 Too Many Requests: the server takes no requests until {end} (Retry-After)")
+}
+
 #[cfg(test)]
 mod tests {
     //! Which answers begin a pause, and how long it is.
