@@ -146,6 +146,14 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
     assert_eq!(good(&imported, &env).backends.len(), 3);
 }
 
+/// A file of a project, or of none.
+fn file_in(project: Option<()>) -> &'static Path {
+    Path::new(match project {
+        Some(()) => "/home/me/project/.vscode/mcp.json",
+        None => "/home/me/mcp.json",
+    })
+}
+
 /// Each entry, what stands for it (`None`: it is left out), and what stderr says.
 #[test]
 fn the_editors_own_references_become_what_bridge_yaml_takes() {
@@ -199,12 +207,7 @@ fn the_editors_own_references_become_what_bridge_yaml_takes() {
         (None, r#"{"command": "x", "args": ["${"]}"#, None, "mcp.a.args"),
         (None, r#"{"command": "x", "args": ["${input:}"]}"#, None, "mcp.a.args"),
         (None, r#"{"command": "x", "args": "-y"}"#, None, "mcp.a.args"),
-        (
-            None,
-            r#"{"command": "x", "headers": {"X": "y"}, "disabled": true}"#,
-            None,
-            "mcp.a.headers",
-        ),
+        (None, r#"{"command": "x", "headers": {"X": "y"}}"#, None, "mcp.a.headers"),
         (None, r#"{"url": "https://a.test", "env": {}}"#, Some("url: https://a.test"), ""),
         (None, r#"{"url": "https://a.test", "env": {"A": "b"}}"#, None, "mcp.a.env"),
         (None, r#"{"url": "ws://a.test"}"#, None, "mcp.a.url"),
@@ -216,11 +219,7 @@ fn the_editors_own_references_become_what_bridge_yaml_takes() {
         let env = Environment::bare().with_var("HOME", "/home/me");
         let mut imported = Imported::default();
         let text = format!(r#"{{"servers": {{"a": {entry}}}, "inputs": [{{"id": "k"}}]}}"#);
-        let path = match folder {
-            Some(_) => "/home/me/project/.vscode/mcp.json",
-            None => "/home/me/mcp.json",
-        };
-        imported.add(Path::new(path), &text, &env).unwrap();
+        imported.add(file_in(folder), &text, &env).unwrap();
         let yaml = yaml("mcp", &imported.mcp);
         let remarks = imported.remarks(&env);
         assert!(remarks.contains(told), "{entry}: {remarks}");
