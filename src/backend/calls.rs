@@ -29,8 +29,7 @@ use crate::metrics;
 use crate::model::rights::permission;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, RefKind, Rights, Target,
-    Verdict,
+    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target, Verdict,
 };
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;

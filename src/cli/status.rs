@@ -161,6 +161,7 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
     let rows =
         backends.iter().map(|backend| row(backend, recent.get(&backend.name), now)).collect();
     page.table(COLUMNS, rows);
+    outputs(backends, &mut page);
     remark(backends, &mut page);
     if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
         page.line(PLAIN, "");
@@ -179,6 +180,16 @@ fn remark(backends: &[Backend], page: &mut Page) {
             page.line(PLAIN, "");
             page.note(DOUBTFUL, format!("{name}: {message}"));
             page.note(PLAIN, cure);
+        }
+    }
+}
+
+/// What programs that start have printed last.
+fn outputs(backends: &[Backend], page: &mut Page) {
+    for Backend { name, last_output, .. } in backends {
+        if let Some(line) = last_output {
+            page.line(PLAIN, "");
+            page.note(PLAIN, format!("{name} starts; it has printed last: {line}"));
         }
     }
 }

@@ -28,7 +28,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, number, only_reads, raw_request_of};
 use crate::backend::{CallError, ErrorReply, NotRead, PeerError, PeerErrorKind};
-use crate::clock;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;

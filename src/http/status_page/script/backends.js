@@ -19,8 +19,9 @@ function strip(name) {
   return made;
 }
 
-/** For how long a backend is in a state that is not the usual one. */
-const age = (one) => one.since && one.state !== "ready" ? make("span", "soft", ` for ${lasting(one.since)}`) : null;
+/** For how long a backend is in a state that is not the usual one, and what its program has printed last while it starts. */
+const age = (one) => one.since && one.state !== "ready"
+  ? make("span", "soft", ` for ${lasting(one.since)}${one.lastOutput ? `: ${one.lastOutput}` : ""}`) : null;
 
 const backendLink = (name) => link(`#backends/${encodeURIComponent(name)}`, name);
 
