@@ -2,6 +2,8 @@
 //!
 //! Must not: dial, retry or time out.
 
+mod lists;
+
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -26,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use super::child::Child;
 use super::handler::Handler;
 use super::observed::Observed;
-use super::pages::{List, Next, Pages};
+use super::pages::List;
 use super::param_headers::ParamHeaders;
 use super::questions::Inputs;
 use super::result::{from_mcp, result_type};
@@ -149,48 +151,6 @@ impl Connection {
     /// has named before the first call.
     pub(super) fn revision(&self) -> &ProtocolVersion {
         self.state.discovered().map_or(&self.agreed, |info| &info.protocol_version)
-    }
-
-    /// All pages of a list.
-    async fn pages(&self, method: &'static str, list: &'static str) -> Result<List, PeerError> {
-        let mut pages = Pages::new(list, !self.revision().has_initialize());
-        let mut cursor: Option<String> = None;
-        loop {
-            let is_doubtful = cursor.as_ref().is_some_and(String::is_empty);
-            let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
-            let raw_request = RawRequest::reading(method);
-            let request = CustomRequest::new(method, Some(params));
-            let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
-            // The server has written an empty cursor on its last page.
-            if is_doubtful && matches!(page, Ok(Err(_))) {
-                return Ok(List { ttl: pages.ttl, items: pages.items, cut: None });
-            }
-            let page = page.and_then(|page| Ok(page?)).map_err(|error| {
-                if let Some(end) = raw_request.pause.get() {
-                    return http::HttpFailure::Paused(*end).peer_error();
-                }
-                let kind = raw_request.failure.get().copied().unwrap_or(match error {
-                    CallError::NotSent(_) | CallError::NoSession(_) | CallError::Lost(_) => {
-                        PeerErrorKind::Connect
-                    }
-                    _ => PeerErrorKind::Protocol,
-                });
-                PeerError::new(kind, format!("{method} failed")).because(error)
-            })?;
-            let added = pages.add(&page).map_err(|error| {
-                let text = format!("its {method} {error}: not used");
-                PeerError::new(PeerErrorKind::Protocol, text)
-            });
-            match added? {
-                Next::Done => return Ok(List { ttl: pages.ttl, items: pages.items, cut: None }),
-                Next::Page(next) => cursor = Some(next),
-                Next::Cut => {
-                    let why = "is too long, or has no end; the rest is left out";
-                    let cut = Some(format!("Its {method} {why}"));
-                    return Ok(List { ttl: pages.ttl, items: pages.items, cut });
-                }
-            }
-        }
     }
 
     /// Logs what of `catalog` is left out or cannot be used: once, and not with every refresh.

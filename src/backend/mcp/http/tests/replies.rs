@@ -108,3 +108,25 @@ async fn endpoint_event_in_answer_to_a_post_names_the_older_transport() {
     let why = try_dial(&server.url).await.unwrap_err();
     assert!(why.contains("HTTP+SSE") && why.contains("transport: sse"), "{why}");
 }
+
+#[tokio::test]
+async fn list_that_a_server_need_not_have_may_be_refused() {
+    let server = server(|seen| {
+        if seen.is("initialize") {
+            return seen.result(
+                r#"{"protocolVersion":"2025-11-25","capabilities":{"resources":{}},"serverInfo":{"name":"s","version":"1"}}"#,
+            );
+        }
+        if seen.is("resources/list") {
+            return seen.result(r#"{"resources":[{"uri":"a:b","name":"b"}]}"#);
+        }
+        usual(seen, "s").unwrap_or_else(|| {
+            let error = r#""error":{"code":-32601,"message":"no"}"#;
+            json(200, &format!(r#"{{"jsonrpc":"2.0","id":{},{error}}}"#, seen.id()))
+        })
+    })
+    .await;
+    let peer = dial(&server).await;
+    assert_eq!(peer.resolve().await.unwrap().tool_count(), 0);
+    peer.features().await.expect("its resources are there, and it has no templates");
+}
