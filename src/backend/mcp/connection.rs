@@ -18,8 +18,8 @@ use rmcp::model::{
     RequestMetaObject, ServerCapabilities,
 };
 use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
-use serde_json::value::RawValue;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -60,6 +60,14 @@ struct HttpFailed {
     may_be_older: bool,
 }
 
+impl HttpFailed {
+    /// Whether the server has shown that it has only the older transport: it answered the message
+    /// with its stream. A status alone, which other servers answer as well, shows nothing.
+    fn is_older(&self) -> bool {
+        self.may_be_older && self.status.is_none()
+    }
+}
+
 impl McpDialer {
     pub(super) async fn dial_http(
         &self,
@@ -118,6 +126,7 @@ impl McpDialer {
         }
         let mut discover = Box::pin(self.discover(server));
         let failed = match timeout(self.waits.discover, &mut discover).await {
+            Ok(Err(failed)) if failed.is_older() => return Err(failed),
             Ok(Err(failed)) if failed.is_by_server => failed,
             Ok(outcome) => return outcome,
             Err(_late) => {
