@@ -207,10 +207,7 @@ impl Daemon {
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
         let facts = Facts {
-            base_url: match config.upstream {
-                config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
-                config::Upstream::Mantyx(_) => base_url.to_string(),
-            },
+            base_url: shown_address(&config.upstream, &base_url),
             since: Instant::now(),
             loaded: taken,
             state: state.clone(),
@@ -509,6 +506,14 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let credential = Credential::Own(secret);
             Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
+    }
+}
+
+/// The address of MANTYX for people; that of the sandbox says nothing.
+fn shown_address(upstream: &config::Upstream, base_url: &Url) -> String {
+    match upstream {
+        config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
+        config::Upstream::Mantyx(_) => base_url.to_string(),
     }
 }
 

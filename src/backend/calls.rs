@@ -295,7 +295,7 @@ impl Backends {
                 .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
         let Connected { connection, has_waited } = connection;
-        let limits = if has_waited { limits.from_now() } else { limits };
+        let limits = if has_waited { limits.restarted() } else { limits };
         call.check_peer(connection.identity.as_ref())?;
         if has_waited && call.handle.is_none() {
             self.check_definition(call)?;
@@ -551,7 +551,7 @@ impl Limits {
     }
 
     /// The limits of a call that is sent only now.
-    fn from_now(self) -> Self {
+    fn restarted(self) -> Self {
         Self { start: Instant::now(), ..self }
     }
 

@@ -40,6 +40,7 @@ use super::demand::Demand;
 use super::registry::{Connection, Lease, Registry};
 use super::turns::Rank;
 use super::{Dial, LiveRedaction, Peer, PeerError};
+use crate::model::Catalog;
 use crate::model::words::words;
 use crate::random;
 
@@ -99,8 +100,10 @@ pub struct Timing {
 impl Timing {
     /// Takes the place of `self`; whether that is a reason to refresh.
     pub fn replaces(self, old: &mut Self) -> bool {
-        let is_news = Self { rank: old.rank, ..self.clone() } != *old;
-        *old = self;
+        let rank = self.rank;
+        let new = Self { rank: old.rank, ..self };
+        let is_news = new != *old;
+        *old = Self { rank, ..new };
         is_news
     }
 
@@ -267,13 +270,10 @@ impl Supervisor {
             let timing = self.timing.borrow_and_update().clone();
             let idle_stop = self.program.as_ref().and(timing.idle_stop);
             let patience = if reason == Reason::Connected { first_read } else { timing.timeout };
-            let resolved = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop) => return end,
-                resolved = timeout(patience, peer.resolve()) => resolved,
+            let resolved = match self.read(peer.as_ref(), patience, stop).await {
+                Ok(resolved) => resolved,
+                Err(end) => return end,
             };
-            let resolved = resolved.unwrap_or_else(|_elapsed| {
-                Err(self.dial.overdue(format!("the refresh took longer than {patience:?}")))
-            });
             let refreshed = Instant::now();
             let wait = match resolved {
                 Ok(catalog) => {
@@ -331,6 +331,22 @@ impl Supervisor {
                 waiting.push(ask);
             }
         }
+    }
+
+    /// Reads the whole catalog of `peer`. The outer error is the end of the connection.
+    async fn read(
+        &self,
+        peer: &dyn Peer,
+        patience: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Result<Arc<Catalog>, PeerError>, End> {
+        let resolved = tokio::select! {
+            end = over(&self.lease, peer, stop) => return Err(end),
+            resolved = timeout(patience, peer.resolve()) => resolved,
+        };
+        Ok(resolved.unwrap_or_else(|_elapsed| {
+            Err(self.dial.overdue(format!("the refresh took longer than {patience:?}")))
+        }))
     }
 
     /// Whether the program is started by its first call: its tools are known already.

@@ -38,7 +38,7 @@ impl Backends {
         let asked = async {
             let patience = Patience::OfCall(limits.deadline);
             let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
-            let limits = if has_waited { limits.from_now() } else { limits };
+            let limits = if has_waited { limits.restarted() } else { limits };
             let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
             let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
             reply.map_err(CallFailure::Call)
