@@ -170,7 +170,7 @@ async fn sandbox_begins_empty_without_an_alarm() {
     let config = "upstream: {sandbox: true, workspace: acme}\nlocal:\n  disk: {description: Space., \
                   parameters: {type: object}, command: [\"true\"]}\n";
     let mut bridge = Bridge::ready(config).await;
-    let run = bridge.post_run(r#"{"modelId":"m","prompt":"hello"}"#).await;
+    let run = bridge.post_run(r#"{"modelId":"m","systemPrompt":"s","prompt":"hello"}"#).await;
     assert_eq!(run.injected.as_deref(), Some("disk=1"));
     bridge.restart().await;
     bridge.wait_ready().await;

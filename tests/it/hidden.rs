@@ -66,12 +66,15 @@ async fn printed(bridge: &Bridge, tool: &str) -> String {
 }
 
 /// The problems of one subject, and their cures.
+/// The problems of a backend, but for what the hostile server says of its tools.
 async fn problems(bridge: &Bridge, subject: &str) -> Vec<(String, String)> {
     let status = bridge.status().await;
     let problems = status["problems"].as_array().expect("the status lists problems");
     let of = problems.iter().filter(|problem| problem["subject"] == subject);
     let text = |value: &Value| value.as_str().expect("a sentence").to_owned();
-    of.map(|problem| (text(&problem["message"]), text(&problem["cure"]))).collect()
+    of.map(|problem| (text(&problem["message"]), text(&problem["cure"])))
+        .filter(|(message, _)| !message.starts_with("MCP clients"))
+        .collect()
 }
 
 /// Puts a new file in the place of the one at `path`, as editors and those who rotate secrets do.

@@ -176,6 +176,7 @@ async fn lazy_program_is_started_by_its_first_call() {
     bridge.wait_backend("lazy", "ready").await;
     let kept = bridge.state("catalogs/lazy.json");
     wait::soon("its catalog should be kept", async || kept.exists().then_some(())).await;
+    bridge.stop().await;
     bridge.restart().await;
     let idle = bridge.wait_backend("lazy", "idle").await;
     assert_eq!((&idle["tools"], &idle["stale"]), (&json!(1), &json!(false)));
