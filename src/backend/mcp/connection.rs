@@ -170,8 +170,11 @@ impl Connection {
             let raw_request = RawRequest::reading(method);
             let request = CustomRequest::new(method, Some(params));
             let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
-            // The server has written an empty cursor on its last page.
-            if is_doubtful && matches!(page, Ok(Err(_))) {
+            // The last page had an empty cursor, or a server with resources has no templates: most
+            // servers that are written without a framework refuse that list.
+            if let Ok(Err(reply)) = &page
+                && (is_doubtful || list != "tools" && reply.is_unknown_method())
+            {
                 return Ok(List { ttl: pages.ttl, items: pages.items, cut: None });
             }
             let page = page.and_then(|page| Ok(page?)).map_err(|error| {
