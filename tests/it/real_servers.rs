@@ -320,7 +320,9 @@ async fn more_than_thirty_real_servers_are_ready_by_themselves() {
     let fleet = Fleet::new();
     let config = fleet.config();
     let network = network();
-    let env: Vec<_> = network.iter().map(|(name, value)| (*name, &**value)).collect();
+    let mut env: Vec<_> = network.iter().map(|(name, value)| (*name, &**value)).collect();
+    // By default, the log does not tell of a start that follows a failure.
+    env.push(("RUST_LOG", "info,mantyx_bridge::backend::mcp::child=debug"));
     let begun = Instant::now();
     let mut bridge = Bridge::start_with(&config, &env).await;
     wait_all_ready(&bridge).await;
