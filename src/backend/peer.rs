@@ -160,6 +160,12 @@ impl ErrorReply {
     pub const URL_FIRST: i32 = -32042;
     /// The call needs what its client cannot do (2026-07-28).
     pub const CAPABILITY_MISSING: i32 = -32021;
+    /// JSON-RPC: the server has no such method.
+    const UNKNOWN_METHOD: i32 = -32601;
+
+    pub fn is_unknown_method(&self) -> bool {
+        self.code == Self::UNKNOWN_METHOD
+    }
 
     /// Replaces what matches in it.
     pub fn redact(&mut self, redact: &Redaction, count: &mut u64) {

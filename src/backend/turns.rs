@@ -40,19 +40,26 @@ pub struct StartKeys {
     pub package: Option<String>,
 }
 
-/// The order of those that wait: what a call waits for, what the operator requires, then the place in
-/// the file.
+/// The order of those that wait: what a call waits for, what the operator requires, what has not failed
+/// yet, then the place in the file. A program that fails at each start would otherwise take a turn
+/// after each short wait, before those behind it in the file have had their first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     is_unwanted: bool,
     is_optional: bool,
+    has_failed: bool,
     place: usize,
 }
 
 impl Rank {
     /// The rank of a backend that no call waits for. `place` is its place in bridge.yaml.
     pub fn new(required: bool, place: usize) -> Self {
-        Self { is_unwanted: true, is_optional: !required, place }
+        Self { is_unwanted: true, is_optional: !required, has_failed: false, place }
+    }
+
+    /// The same for a program whose last start has failed.
+    pub fn after_failure(self) -> Self {
+        Self { has_failed: true, ..self }
     }
 
     /// The same, now that a call waits for the backend.

@@ -65,8 +65,7 @@ async fn printed(bridge: &Bridge, tool: &str) -> String {
     answer["result"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The problems of one subject, and their cures.
-/// The problems of a backend, but for what the hostile server says of its tools.
+/// The problems of one subject, and their cures, but for what is said of the hostile server's tools.
 async fn problems(bridge: &Bridge, subject: &str) -> Vec<(String, String)> {
     let status = bridge.status().await;
     let problems = status["problems"].as_array().expect("the status lists problems");

@@ -56,7 +56,7 @@ def result(method, params):
         return {"prompts": [{"name": "say"}]}
     if method == "prompts/get":
         return {"messages": [{"role": "user", "content": {"type": "text", "text": TEXT}}]}
-    return {"resourceTemplates": []}
+    return None
 
 
 for line in sys.stdin:
@@ -64,5 +64,8 @@ for line in sys.stdin:
     if "method" in message and "id" in message:
         params = message.get("params", {})
         error = params.get("arguments", {}).get("error")
-        answer = {"error": error} if error else {"result": result(message["method"], params)}
+        # As many real servers, it has resources and refuses the list of their templates.
+        done = None if error else result(message["method"], params)
+        refusal = {"code": -32601, "message": "Method not found"}
+        answer = {"result": done} if done else {"error": error or refusal}
         send({"id": message["id"], **answer})

@@ -35,6 +35,8 @@ pub(in crate::backend) enum Cause {
     /// What an interrupted installation has left, in this directory of the cache.
     DamagedCache(Option<PathBuf>),
     NoModule,
+    /// It was written for the first generation of MCP's Python SDK, and has got the second.
+    OtherSdk,
     OldRuntime,
     OutOfMemory,
     HeapLimit,
@@ -102,6 +104,7 @@ impl fmt::Display for Cause {
             Self::NothingToRun => "the package has no program of that name",
             Self::DamagedCache(_) => "its installed copy is damaged",
             Self::NoModule => "a module that it needs is not installed",
+            Self::OtherSdk => "it was written for an earlier version of its `mcp` library",
             Self::OldRuntime => "it needs another version of Node.js or Python",
             Self::OutOfMemory => "it was killed, as the system does when memory runs out",
             Self::HeapLimit => "it has used up its memory",
@@ -226,6 +229,10 @@ impl Cause {
             Self::NoModule => {
                 "install what it depends on (`npm install`, `pip install`), for the interpreter \
                  that `command` names"
+            }
+            Self::OtherSdk => {
+                "take a later version of the package, or give it the earlier library: with uvx, \
+                 `--with` and `mcp<2` come first in `args`"
             }
             Self::OldRuntime => {
                 "install a version that it supports, and give its full path as `command`; uvx has \

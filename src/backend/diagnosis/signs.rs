@@ -118,6 +118,9 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         };
         return Some(with_line(cause, &telling));
     }
+    if wants_other_sdk(&telling) {
+        return Some(with_line(Cause::OtherSdk, &telling));
+    }
     if has_any(&telling, &MODULE) {
         // What a module imports is named with the module.
         let is_script = has_any(&telling, &["cannot find module '/", "can't open file"])
@@ -131,6 +134,18 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return Some(with_line(cause, &telling));
     }
     wants_other_runtime(&lines, &telling).then(|| with_line(Cause::OldRuntime, &telling))
+}
+
+/// Whether a Python server is written for another generation of MCP's SDK. Many servers name no upper
+/// bound for it; the copy that uvx has installed is then whole, and a new one brings the same error.
+fn wants_other_sdk(telling: &str) -> bool {
+    let is_import = has_any(telling, &["no module named 'mcp.", "cannot import name"]);
+    let is_decorator = has(telling, &["'server' object has no attribute"])
+        && has_any(
+            telling,
+            &["'list_", "'call_tool", "'read_resource", "'get_prompt", "'request_"],
+        );
+    is_import && has_any(telling, &["'mcp'", "'mcp."]) || is_decorator
 }
 
 /// Whether the program is written for another version of its language.

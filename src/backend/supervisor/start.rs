@@ -81,7 +81,7 @@ impl Supervisor {
         stop: &CancellationToken,
     ) -> Established {
         self.starting(outage);
-        let Some(turn) = self.turn(program, stop).await else { return Established::Over };
+        let Some(turn) = self.turn(program, outage, stop).await else { return Established::Over };
         let begun = Instant::now();
         let patience = self.timing.borrow().start_timeout;
         self.dial.log_starts(if outage.is_over() { StartLog::Full } else { StartLog::Quiet });
@@ -127,8 +127,14 @@ impl Supervisor {
     }
 
     /// Waits for the turn; `None` if there is to be no start. What a call waits for goes first.
-    async fn turn(&self, program: &ProgramStart, stop: &CancellationToken) -> Option<Turn> {
-        let rank = self.timing.borrow().rank;
+    async fn turn(
+        &self,
+        program: &ProgramStart,
+        outage: &Outage,
+        stop: &CancellationToken,
+    ) -> Option<Turn> {
+        let first_rank = self.timing.borrow().rank;
+        let rank = if outage.start_failed { first_rank.after_failure() } else { first_rank };
         let mut waiting = program.turns.join(program.keys.clone(), rank);
         let mut is_wanted = false;
         loop {

@@ -32,16 +32,18 @@ fn place_is_free_after_a_turn_ends() {
 }
 
 #[test]
-fn order_is_wanted_then_required_then_file() {
+fn order_is_wanted_then_required_then_untried_then_file() {
     let turns = Turns::with_places(1);
     let running = granted(&mut join(&turns, "running", 9)).expect("a place is free");
+    let failed_rank = Rank::new(false, 0).after_failure();
+    let mut failed = turns.join(keys("failed", None), failed_rank);
     let mut last = join(&turns, "last", 3);
     let mut early = join(&turns, "early", 1);
     let mut required = turns.join(keys("required", None), Rank::new(true, 7));
     let mut wanted = join(&turns, "wanted", 8);
     wanted.hurry();
     drop(running);
-    for waiting in [&mut wanted, &mut required, &mut early, &mut last] {
+    for waiting in [&mut wanted, &mut required, &mut early, &mut last, &mut failed] {
         granted(waiting).expect("it is next");
     }
 }

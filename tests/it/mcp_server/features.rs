@@ -49,6 +49,21 @@ async fn resources_and_prompts_are_those_of_the_apps_servers() {
     assert_eq!(refused.expect(200)["error"]["code"], -32602, "the server's own error");
 }
 
+/// Seen with several real servers: they say that they have resources and refuse the list of templates.
+#[tokio::test]
+async fn server_without_templates_has_its_resources_and_prompts() {
+    let rig = Harness::bare(&format!("mcp:\n  say: {}\n", peers::saying("x"))).await;
+    rig.bridge.wait_backend("say", "ready").await;
+    let client = Client::with_token(&rig.bridge, rig.bridge.token()).await;
+    wait::soon("its prompt", async || {
+        let prompts = client.answer("prompts/list", "").await.text();
+        assert!(!rig.bridge.log().contains("were not listed"), "{}", rig.bridge.log());
+        prompts.contains("say_say").then_some(())
+    })
+    .await;
+    assert!(client.answer("resources/list", "").await.text().contains("say://it"));
+}
+
 #[tokio::test]
 async fn a_question_goes_to_no_one_but_the_client_that_called() {
     let config = format!(

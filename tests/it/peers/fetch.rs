@@ -25,6 +25,8 @@ const PYTHON: &[&str] = &[
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
+/// What starts the Python servers of people's own files.
+const UV: &[&str] = &["uv==0.13.9"];
 /// The last SDK of MCP's first generation, which most clients still have.
 const PYTHON_MCP1: &[&str] = &["mcp==1.30.0"];
 /// The official clients of the APIs of models.
@@ -109,6 +111,12 @@ pub(crate) fn python_v03() -> PathBuf {
 pub(crate) fn python_mcp1() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-mcp1", PYTHON_MCP1, venv))).join("bin/python")
+}
+
+/// The program that starts a Python server by the name of its package.
+pub(crate) fn uvx() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("uv", UV, venv))).join("bin/uvx")
 }
 
 /// The interpreter that has the clients of the APIs of models.

@@ -211,6 +211,37 @@ ModuleNotFoundError: No module named 'mcp_server_time'",
     ]);
 }
 
+/// Seen with two servers that run with any version of the SDK, if their own word is taken.
+#[test]
+fn servers_for_an_earlier_sdk_are_not_taken_for_damaged() {
+    check(&[
+        Case {
+            command: "uvx --from office-powerpoint-mcp-server==2.0.7 ppt_mcp_server",
+            stderr: "\
+Traceback (most recent call last):
+  File \"/home/me/.cache/uv/archive-v0/iZVySNhb_M0lRbtr/lib/python3.11/site-packages/ppt_mcp_server.py\", line 8, in <module>
+    from mcp.server.fastmcp import FastMCP
+ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
+            cause: Cause::OtherSdk,
+            line: "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
+            cure: "`mcp<2`",
+            ..BARE
+        },
+        Case {
+            command: "uvx mcp-server-sqlite --db-path /srv/a.db",
+            stderr: "\
+Traceback (most recent call last):
+  File \"/home/me/.cache/uv/archive-v0/5SsuAV0sTvGb7RIM/lib/python3.11/site-packages/mcp_server_sqlite/server.py\", line 173, in main
+    @server.list_resources()
+AttributeError: 'Server' object has no attribute 'list_resources'",
+            cause: Cause::OtherSdk,
+            line: "AttributeError: 'Server' object has no attribute 'list_resources'",
+            cure: "`--with`",
+            ..BARE
+        },
+    ]);
+}
+
 #[test]
 fn uv_pip_and_docker_are_understood() {
     check(&[

@@ -2,7 +2,7 @@
 //!
 //! Must not: look into an item.
 
-use rmcp::model::{CustomRequest, ErrorCode, RequestMetaObject};
+use rmcp::model::{CustomRequest, RequestMetaObject};
 use serde_json::json;
 
 use super::Connection;
@@ -63,15 +63,9 @@ impl Connection {
     /// templates, and without `tools` there are none. Otherwise the backend would never be ready, or
     /// its resources would be missing.
     fn has_no_such_list(&self, method: &str, page: &Called<Reply>) -> bool {
-        let is_unknown =
-            matches!(page, Ok(Err(error)) if error.code == ErrorCode::METHOD_NOT_FOUND.0);
         let promises_tools =
             || self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
-        is_unknown
-            && match method {
-                "resources/templates/list" => true,
-                "tools/list" => !promises_tools(),
-                _ => false,
-            }
+        matches!(page, Ok(Err(error)) if error.is_unknown_method())
+            && (method != "tools/list" || !promises_tools())
     }
 }
