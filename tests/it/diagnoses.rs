@@ -172,6 +172,7 @@ async fn sandbox_begins_empty_without_an_alarm() {
     let mut bridge = Bridge::ready(config).await;
     let run = bridge.post_run(r#"{"modelId":"m","systemPrompt":"s","prompt":"hello"}"#).await;
     assert_eq!(run.injected.as_deref(), Some("disk=1"));
+    bridge.kill9();
     bridge.restart().await;
     bridge.wait_ready().await;
     let log = bridge.log();

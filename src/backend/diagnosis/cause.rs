@@ -208,6 +208,7 @@ impl Cause {
     }
 
     /// The cures that do not depend on the program.
+    #[expect(clippy::too_many_lines, reason = "a table: one text for each cause")]
     fn fixed_cure(&self) -> &'static str {
         match self {
             Self::WrongFormat => {

@@ -172,7 +172,6 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         }
         end = worked => end,
     };
-    world.step("SIGTERM");
     world.state().stops(0);
     stop.send(()).ok();
     let ended = tokio::select! {

@@ -447,7 +447,6 @@ impl Group {
                 state.death(at).cancel();
             }
             (40..52, Place::Taken(replica)) if replica.phase == Phase::Works => {
-                state.step(format!("replica {at}: SIGTERM"));
                 state.stops(at);
                 replica.phase = Phase::Stops { since: now };
                 if let Some(stop) = replica.stop.take() {

@@ -202,6 +202,7 @@ impl State {
 
     /// Notes that the process `at` was asked to stop.
     pub(super) fn stops(&mut self, at: usize) {
+        self.step(format!("process {at}: SIGTERM"));
         self.processes[at].is_stopping = true;
     }
 
