@@ -301,8 +301,8 @@ async fn what_a_backend_went_through_is_told() {
         of["states"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect()
     };
     let [gone, saying] = [&told["backends"][0], &told["backends"][1]];
-    assert_eq!(states(saying), ["connecting", "ready"]);
-    assert_eq!(states(gone), ["connecting", "down"]);
+    assert_eq!(states(saying), ["connecting", "starting", "ready"]);
+    assert_eq!(states(gone), ["connecting", "starting", "down"]);
     assert_eq!(saying["approve"], json!(["saying_say"]));
     assert_eq!(gone["approve"], json!([]));
     let of_app = bridge.api("GET", "/v1/backends", None).await.expect(200);

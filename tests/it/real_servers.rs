@@ -5,13 +5,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::{process::Command, time::Instant};
 
 use crate::{
     bridge::Bridge,

@@ -240,7 +240,7 @@ async fn no_program_takes_more_than_its_room() {
     // The backslash is doubled for YAML.
     let endless = "tr '\\\\0' a < /dev/zero";
     let config = format!(
-        "upstream: {{sandbox: true}}\nrefresh: {{timeout: 5s}}\n\
+        "upstream: {{sandbox: true}}\nrefresh: {{timeout: 5s}}\nprograms: {{start_timeout: 5s}}\n\
          mcp:\n  line: {{command: sh, args: [-c, \"{endless}\"]}}\n\
          local:\n  program: {{{TOOL}, command: [sh, -c, \"{endless}\"]}}\n"
     );

@@ -145,11 +145,13 @@ async fn without_ipv6_the_other_addresses_are_served() {
 async fn command_of_windows_is_told_by_check_doctor_and_status() {
     let config = format!("{SANDBOX}mcp:\n  win: {{command: cmd, args: [/c, npx, -y, pkg]}}\n");
     let bridge = Bridge::start(&config).await;
-    let error = wait::soon("the backend should say why", async || {
-        bridge.backend("win").await["lastError"].as_str().map(str::to_owned)
+    let problem = wait::soon("the backend should say why", async || {
+        let problems = bridge.status().await["problems"].take();
+        let problem = problems.as_array()?.iter().find(|problem| problem["subject"] == "win");
+        problem.map(ToString::to_string)
     })
     .await;
-    assert!(error.contains("Windows") && error.contains("npx -y pkg"), "{error}");
+    assert!(problem.contains("Windows") && problem.contains("rite npx -y pkg"), "{problem}");
     let path = bridge.config_path();
     let path = path.to_str().expect("UTF-8");
     let checked = cli::run(&["check", "-c", path]).await.expect(cli::OK);
