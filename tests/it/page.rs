@@ -323,7 +323,11 @@ async fn in_a_browser() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let plain = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "approve: [args]");
     let catalog = dir.path().join("catalog.json");
-    fs::write(&catalog, r#"{"tools":[{"name":"read","description":"Reads."}]}"#).expect("writable");
+    fs::write(
+        &catalog,
+        r#"{"tools":[{"name":"read","inputSchema":{"type":"object"},"description":"Reads."}]}"#,
+    )
+    .expect("writable");
     let fickle = peers::with(&peers::changing(&catalog, &[]), "pin: enforce");
     let ask = peers::eliciting();
     let config = format!(
