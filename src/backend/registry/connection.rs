@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// Waits until nothing has used the connection for `time`. A call may come in right after this:
-    /// [`Registry::retire`] decides.
+    /// [`super::Registry::retire`] decides.
     pub async fn idle_for(&self, time: Duration) {
         loop {
             let due = *self.last_use.at.lock() + time;
