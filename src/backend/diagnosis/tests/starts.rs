@@ -11,7 +11,7 @@ fn npm_is_understood() {
             command: "npx -y nope",
             stderr: "\
 npm error code E404
-npm error 404 Not Found - GET https://registry.npmjs.org/nope
+npm error 404 Not Found - GET https://registry.example.org/nope
 npm error 404
 npm error 404  The requested resource 'nope@*' could not be found or you do not have permission to access it.
 npm error 404
@@ -19,7 +19,7 @@ npm error 404 Note that you can also install from a
 npm error 404 tarball, folder, http url, or git url.
 npm error A complete log of this run can be found in: /home/me/.npm/_logs/debug-0.log",
             cause: Cause::UnknownPackage,
-            line: "npm error 404 Not Found - GET https://registry.npmjs.org/nope",
+            line: "npm error 404 Not Found - GET https://registry.example.org/nope",
             cure: "npx -y nope",
             ..BARE
         },
@@ -54,9 +54,9 @@ npm error If you are behind a proxy, please make sure that the 'proxy' config is
             stderr: "\
 npm error code SELF_SIGNED_CERT_IN_CHAIN
 npm error errno SELF_SIGNED_CERT_IN_CHAIN
-npm error request to https://registry.npmjs.org/x failed, reason: self-signed certificate in certificate chain",
+npm error request to https://registry.example.org/x failed, reason: self-signed certificate in certificate chain",
             cause: Cause::Untrusted,
-            line: "npm error request to https://registry.npmjs.org/x failed, reason: self-signed certificate in certificate chain",
+            line: "npm error request to https://registry.example.org/x failed, reason: self-signed certificate in certificate chain",
             cure: "NODE_EXTRA_CA_CERTS",
             ..BARE
         },
@@ -291,7 +291,7 @@ error: Request failed after 3 retries in 5.8s
         Case {
             command: "uvx mcp-server-time",
             stderr: "\
-error: Failed to fetch: `https://pypi.org/simple/mcp-server-time/`
+error: Failed to fetch: `https://index.example.org/simple/mcp-server-time/`
   Caused by: invalid peer certificate: UnknownIssuer",
             cause: Cause::Untrusted,
             line: "invalid peer certificate: UnknownIssuer",
