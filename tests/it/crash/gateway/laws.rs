@@ -112,6 +112,8 @@ pub(super) fn offences(seen: &Witnessed<'_>, tally: &mut Tally) -> Vec<String> {
             match judge_call(of, &entries, seen.faults, tally) {
                 Ok(()) => {}
                 Err(Offence::Unanswered) if app.is_none() => unanswered += 1,
+                // Its app was told that there is no run, as no replica could keep it.
+                Err(Offence::Cancelled) if app.is_none() => tally.not_kept += 1,
                 Err(offence) => wrong.push(format!("{run}: {}: {offence}", of.call.id)),
             }
             let answered = of.posted.iter().find(|it| it.accepted);
@@ -135,6 +137,7 @@ pub(super) fn offences(seen: &Witnessed<'_>, tally: &mut Tally) -> Vec<String> {
 
 enum Offence {
     Unanswered,
+    Cancelled,
     Other(String),
 }
 
@@ -142,6 +145,7 @@ impl fmt::Display for Offence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unanswered => f.write_str("it has no answer"),
+            Self::Cancelled => f.write_str("it was cancelled with its run, which its app goes on with"),
             Self::Other(what) => f.write_str(what),
         }
     }
@@ -186,6 +190,9 @@ fn judge_call(
         (None, Some(error)) if error.contains("bridge_storage_unavailable") => {
             tally.not_kept += 1;
             if begun == 0 { Ok(()) } else { offence(format!("it was made: {entries:?}: {error}")) }
+        }
+        (None, Some(error)) if error == "The call was cancelled because its run was." => {
+            Err(Offence::Cancelled)
         }
         (_, error) => offence(format!("neither a result nor an unknown outcome: {error:?}")),
     }
@@ -314,6 +321,13 @@ mod tests {
         check(|_| (), None);
         let unknown = r#"{"error":"OUTCOME_UNKNOWN: it was cut off."}"#;
         check(|case| *posted(case) = vec![answer(unknown, true)], None);
+        // The replica cannot keep the run, and MANTYX has it already.
+        let cancelled = r#"{"error":"The call was cancelled because its run was."}"#;
+        let refuse = |case: &mut Case| {
+            case.apps[0].submitted = Submitted::Refused(503, "not_ready".to_owned());
+            *posted(case) = vec![answer(cancelled, true)];
+        };
+        check(refuse, None);
     }
 
     #[test]
@@ -337,6 +351,8 @@ mod tests {
         check(|case| *posted(case) = vec![answer(r#"{"error":"no"}"#, true)], Some("neither"));
         let not_kept = r#"{"error":"bridge_storage_unavailable"}"#;
         check(|case| *posted(case) = vec![answer(not_kept, true)], Some("it was made"));
+        let cancelled = r#"{"error":"The call was cancelled because its run was."}"#;
+        check(|case| *posted(case) = vec![answer(cancelled, true)], Some("cancelled with its run"));
         check(|case| case.ledger[0].intent = None, Some("without an intent"));
         check(|case| case.runs.clear(), Some("MANTYX does not know"));
         check(|case| case.apps[0].seen.seqs.retain(|seq| *seq != 2), Some("a gap"));
