@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 pub use self::connection::{Connection, InUse};
-pub use self::snapshot::{Phase, Snapshot};
+pub use self::snapshot::{Phase, Snapshot, StartStage};
 use super::trust::News;
 use crate::clock;
 use crate::model::catalog::Tool;

@@ -38,7 +38,7 @@ pub use self::start::ProgramStart;
 use super::circuit_breaker::CircuitBreaker;
 use super::demand::Demand;
 use super::registry::{Connection, Lease, Registry};
-use super::turns::Rank;
+use super::turns::{Rank, Waiting};
 use super::{Dial, LiveRedaction, Peer, PeerError};
 use crate::model::Catalog;
 use crate::model::words::words;
@@ -132,6 +132,8 @@ pub struct Supervisor {
     pub dial: Arc<dyn Dial>,
     /// For a backend that is a program.
     pub program: Option<ProgramStart>,
+    /// The program's place in the queue for its first start, if it has joined the queue already.
+    pub first_turn: Option<Waiting>,
     pub timing: watch::Receiver<Timing>,
     pub registry: Arc<Registry>,
     /// Closed by every new connection that works.
@@ -196,6 +198,7 @@ impl Supervisor {
         let mut waiting = Vec::new();
         let mut stay = Stay::InUse;
         if self.may_begin_idle() {
+            self.first_turn = None;
             match self.idle(&mut waiting, &stop).await {
                 Wake::Wanted => {}
                 Wake::Daily => stay = Stay::ToBeRead,

@@ -211,6 +211,7 @@ fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9
         _ => DOUBTFUL,
     };
     let stale = if backend.stale { " (stale)" } else { "" };
+    let queued = if backend.queued { ", waits for its turn" } else { "" };
     // One that works has no need to say for how long.
     let lasting = match &backend.since {
         Some(since) if backend.state != "ready" => format!(" for {}", away(since, now)),
@@ -228,7 +229,7 @@ fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9
     let plain = |text: String| (PLAIN, text);
     [
         plain(backend.name.clone()),
-        (style, format!("{}{lasting}{stale}", backend.state)),
+        (style, format!("{}{lasting}{queued}{stale}", backend.state)),
         plain(match backend.pin.withdrawn {
             0 => backend.tools.to_string(),
             withdrawn => {

@@ -172,6 +172,8 @@ impl BackendManager {
         let mut before = std::mem::take(&mut self.managed);
         let mut entries = Vec::new();
         let mut supervisors = Vec::new();
+        // The programs join the queue here, not in their tasks, so that they start in the file's order.
+        let paused = self.turns.pause();
         for (backend, connector) in backends {
             let name = backend.name.clone();
             let timing = timing(&backend, refresh);
@@ -205,11 +207,13 @@ impl BackendManager {
                             handle
                         }
                     };
+                    let rank = timing.rank;
                     let timing = watch::Sender::new(timing);
                     let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
                         lease: lease.clone(),
                         dial,
+                        first_turn: program.as_ref().map(|start| start.join(rank)),
                         program,
                         timing: timing.subscribe(),
                         registry: Arc::clone(&self.backends.registry),
@@ -231,6 +235,7 @@ impl BackendManager {
             });
             self.managed.insert(name, managed);
         }
+        drop(paused);
         changes.removed = before.keys().map(ToString::to_string).collect();
         let handle = |(name, managed): (&BackendName, &ManagedBackend)| {
             (name.clone(), Arc::clone(&managed.handle))

@@ -99,6 +99,32 @@ async fn programs_take_turns_to_start_and_each_starts_once() {
 }
 
 #[tokio::test]
+async fn programs_start_in_the_order_of_the_file_and_what_is_required_first() {
+    let servers = Servers::new();
+    let names = ["h", "g", "f", "e", "d", "c", "b", "a"];
+    names.iter().for_each(|name| servers.hold(name));
+    let config = servers.config(&names, "");
+    let config = config.replace("  c: {", "  c: {required: true, ");
+    let places = available_parallelism().map_or(2, usize::from).clamp(2, names.len());
+    let bridge = Bridge::start(&config).await;
+    let enough = async || (servers.begun() >= places).then_some(());
+    wait::soon("as many programs as have a turn should start", enough).await;
+    let mut order = vec!["c"];
+    order.extend(names.iter().filter(|name| **name != "c"));
+    let first: BTreeMap<_, _> =
+        order.iter().take(places).map(|name| (format!("begun {name}"), 1)).collect();
+    assert_eq!(servers.events(), first);
+    if places < names.len() {
+        assert_eq!(bridge.backend(order[places]).await["queued"], true);
+    }
+    assert_eq!(bridge.backend("c").await["queued"], false);
+    for name in names {
+        servers.release(name);
+    }
+    bridge.wait_backend("a", "ready").await;
+}
+
+#[tokio::test]
 async fn starting_program_is_shown_with_its_last_output() {
     let servers = Servers::new();
     servers.hold("slow");

@@ -103,7 +103,7 @@ impl Backends {
     /// How long a call waits for the connection to `name`, as things are.
     fn wait_of(&self, name: &BackendName) -> Wait {
         match self.registry.snapshot(name.as_str()) {
-            Some(known) if known.is_starting || known.phase == Phase::Idle => Wait::Start,
+            Some(known) if known.start.is_some() || known.phase == Phase::Idle => Wait::Start,
             Some(known) if known.phase == Phase::Connecting => Wait::For(START_PATIENCE),
             _ => Wait::For(CONNECT_PATIENCE),
         }

@@ -80,6 +80,7 @@ fn start_as(
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            first_turn: None,
             program,
             demand,
             redact: LiveRedaction::default(),

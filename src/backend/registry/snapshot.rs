@@ -31,15 +31,24 @@ words! {
     }
 }
 
+/// How far the start of a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartStage {
+    /// It waits for its turn.
+    Queued,
+    /// It runs, and has not answered the handshake yet.
+    Running,
+}
+
 /// The known state of one backend.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
     pub connection: Option<Connection>,
-    /// The program starts now, or waits for its turn; calls wait for it. This is so for each attempt,
+    /// How far the program's start is, if there is one; calls wait for it. This is so for each attempt,
     /// whatever the phase is.
-    pub is_starting: bool,
+    pub start: Option<StartStage>,
     /// The program was idle, and a call starts it: its tools are on offer as if it ran. A failed start
     /// ends this.
     pub on_demand: bool,
@@ -79,7 +88,7 @@ impl Snapshot {
     pub fn becomes_idle(&mut self) {
         self.phase = Phase::Idle;
         self.connection = None;
-        self.is_starting = false;
+        self.start = None;
         self.on_demand = true;
         self.next_refresh = None;
         self.last_error = None;

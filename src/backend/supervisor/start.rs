@@ -13,7 +13,8 @@ use tracing::{info, warn};
 
 use super::{Outage, Supervisor};
 use crate::backend::peer::StartLog;
-use crate::backend::turns::{PLACE, StartKeys, Turn, Turns};
+use crate::backend::registry::StartStage;
+use crate::backend::turns::{PLACE, Rank, StartKeys, Turn, Turns, Waiting};
 use crate::backend::{Peer, PeerError};
 
 /// How often the log says that a program still starts.
@@ -27,6 +28,13 @@ const END_TIMEOUT: Duration = Duration::from_secs(8);
 pub struct ProgramStart {
     pub turns: Arc<Turns>,
     pub keys: StartKeys,
+}
+
+impl ProgramStart {
+    /// Joins the queue for a turn.
+    pub fn join(&self, rank: Rank) -> Waiting {
+        self.turns.join(self.keys.clone(), rank)
+    }
 }
 
 /// The outcome of an attempt.
@@ -75,13 +83,14 @@ impl Supervisor {
 
     /// Starts a program, once it is its turn.
     async fn start(
-        &self,
+        &mut self,
         program: &ProgramStart,
         outage: &Outage,
         stop: &CancellationToken,
     ) -> Established {
-        self.starting(outage);
+        self.starting(StartStage::Queued, outage);
         let Some(turn) = self.turn(program, outage, stop).await else { return Established::Over };
+        self.starting(StartStage::Running, outage);
         let begun = Instant::now();
         let patience = self.timing.borrow().start_timeout;
         self.dial.log_starts(if outage.is_over() { StartLog::Full } else { StartLog::Quiet });
@@ -128,14 +137,16 @@ impl Supervisor {
 
     /// Waits for the turn; `None` if there is to be no start. What a call waits for goes first.
     async fn turn(
-        &self,
+        &mut self,
         program: &ProgramStart,
         outage: &Outage,
         stop: &CancellationToken,
     ) -> Option<Turn> {
-        let first_rank = self.timing.borrow().rank;
-        let rank = if outage.start_failed { first_rank.after_failure() } else { first_rank };
-        let mut waiting = program.turns.join(program.keys.clone(), rank);
+        let mut waiting = self.first_turn.take().unwrap_or_else(|| {
+            let first_rank = self.timing.borrow().rank;
+            let rank = if outage.start_failed { first_rank.after_failure() } else { first_rank };
+            program.join(rank)
+        });
         let mut is_wanted = false;
         loop {
             tokio::select! {

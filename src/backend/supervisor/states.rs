@@ -9,19 +9,19 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use super::{Outage, Reason, Supervisor};
-use crate::backend::registry::{Connection, Phase};
+use crate::backend::registry::{Connection, Phase, StartStage};
 use crate::backend::{Peer, PeerError, PeerErrorKind};
 use crate::clock;
 use crate::error_chain::error_chain;
 use crate::model::Catalog;
 
 impl Supervisor {
-    /// Notes that the program starts, or waits for its turn. A backend whose last start has failed
+    /// Notes how far the program's start is. A backend whose last start has failed
     /// stays `down` meanwhile: one that never starts must not look as if it were about to.
-    pub(super) fn starting(&self, outage: &Outage) {
+    pub(super) fn starting(&self, stage: StartStage, outage: &Outage) {
         let is_shown = !outage.start_failed;
         self.registry.note(&self.lease, |known| {
-            known.is_starting = true;
+            known.start = Some(stage);
             if is_shown {
                 known.phase = Phase::Starting;
             }
@@ -58,7 +58,7 @@ impl Supervisor {
             has_recovered = known.phase != Phase::Ready;
             known.phase = Phase::Ready;
             known.connection = Some(connection.clone());
-            known.is_starting = false;
+            known.start = None;
             known.on_demand = false;
             known.about = about;
             known.catalog = Some(catalog);
@@ -113,7 +113,7 @@ impl Supervisor {
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
-            known.is_starting = false;
+            known.start = None;
             known.on_demand = false;
             known.about = connection.peer.about();
             known.next_refresh = Some(clock::now() + wait);
@@ -135,7 +135,7 @@ impl Supervisor {
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Down;
             known.connection = None;
-            known.is_starting = false;
+            known.start = None;
             known.on_demand = false;
             known.next_refresh = None;
             known.last_error = Some(error.clone());

@@ -55,6 +55,7 @@ impl Harness {
             breaker: Arc::new(CircuitBreaker::new(lease.name.clone())),
             lease: lease.clone(),
             dial: Arc::new(FakeDial(Arc::clone(&world))),
+            first_turn: None,
             program,
             timing: timing.subscribe(),
             registry: Arc::clone(&registry),

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::problems::Problem;
 use super::{Api, App, Caller, problems};
-use crate::backend::registry::Snapshot;
+use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{Remark, Signature};
 use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
@@ -137,6 +137,9 @@ pub(crate) struct Backend {
     /// Since when it has this state.
     #[serde(default)]
     pub(crate) since: Option<String>,
+    /// Its program waits for its turn to start: only a few start at a time.
+    #[serde(default)]
+    pub(crate) queued: bool,
     /// While its program starts: the last line that the program wrote to stderr. For the operator
     /// alone.
     #[serde(default)]
@@ -318,7 +321,8 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
     let since = registry.states(name).last().map(|(since, _)| rfc3339(*since));
-    let last_output = if known.is_starting { backend.dial.stderr().pop() } else { None };
+    let last_output =
+        if known.start == Some(StartStage::Running) { backend.dial.stderr().pop() } else { None };
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
@@ -326,6 +330,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         kind: kind.to_owned(),
         state: known.phase.as_str().to_owned(),
         since,
+        queued: known.start == Some(StartStage::Queued),
         last_output,
         required: backend.rules.required,
         stale: known.is_stale(),

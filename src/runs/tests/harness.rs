@@ -100,6 +100,7 @@ impl Harness {
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            first_turn: None,
             program: None,
             demand,
             redact: LiveRedaction::default(),

@@ -61,6 +61,7 @@ impl FakeManager {
             registry: Arc::clone(registry),
             breaker,
             asks: asked,
+            first_turn: None,
             program: None,
             demand,
             redact: LiveRedaction::default(),

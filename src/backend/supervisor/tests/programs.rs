@@ -35,7 +35,7 @@ async fn slow_start_is_waited_for_and_shown() {
     assert_eq!(harness.dials(), 1, "it is started once");
     harness.world.dialling.send_replace(Mood::Well);
     harness.phase(Phase::Ready).await;
-    assert!(!harness.state().is_starting);
+    assert_eq!(harness.state().start, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +43,7 @@ async fn start_that_never_ends_is_given_up_and_is_down_while_it_is_tried_again()
     let harness = Harness::program(slow(), timing());
     let known = harness.phase(Phase::Down).await;
     assert!(known.last_error.unwrap().contains("did not finish its start within 300s"));
-    harness.wait_for(|known| known.is_starting).await;
+    harness.wait_for(|known| known.start.is_some()).await;
     assert_eq!(harness.state().phase, Phase::Down);
     assert_eq!(
         World::count(&harness.world.ended),

@@ -21,7 +21,7 @@ function strip(name) {
 
 /** For how long a backend is in a state that is not the usual one, and what its program has printed last while it starts. */
 const age = (one) => one.since && one.state !== "ready"
-  ? make("span", "soft", ` for ${lasting(one.since)}${one.lastOutput ? `: ${one.lastOutput}` : ""}`) : null;
+  ? make("span", "soft", ` for ${lasting(one.since)}${one.queued ? ", waits for its turn" : ""}${one.lastOutput ? `: ${one.lastOutput}` : ""}`) : null;
 
 const backendLink = (name) => link(`#backends/${encodeURIComponent(name)}`, name);
 

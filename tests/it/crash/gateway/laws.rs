@@ -145,7 +145,9 @@ impl fmt::Display for Offence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unanswered => f.write_str("it has no answer"),
-            Self::Cancelled => f.write_str("it was cancelled with its run, which its app goes on with"),
+            Self::Cancelled => {
+                f.write_str("it was cancelled with its run, which its app goes on with")
+            }
             Self::Other(what) => f.write_str(what),
         }
     }
