@@ -150,7 +150,13 @@ fn answered(error: &RpcError, own_id: Option<i64>) -> Verdict {
     }
     // A server that runs a request answers with its id.
     let is_correlated = error.id.is_some() && error.id == own_id;
-    if REFUSED_UNREAD.contains(&error.reply.code) || !is_correlated {
+    if !is_correlated {
+        return Verdict::Lost;
+    }
+    // The TypeScript SDK has one code for an unknown session and for a request that took too long,
+    // which may have run: a tool that asks another server passes that error on.
+    let is_timeout = error.reply.message.to_lowercase().contains("timed out");
+    if REFUSED_UNREAD.contains(&error.reply.code) && !is_timeout {
         return Verdict::Lost;
     }
     Verdict::Doubtful

@@ -115,6 +115,11 @@ fn answer_about_a_session_is_lost_only_if_the_request_was_not_run() {
             500,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"session not found"}}"#,
         ),
+        // Of another session that the tool uses: it may have done its work.
+        doubtful(
+            200,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"session request timed out"}}"#,
+        ),
         doubtful(200, r#"{"error":"session expired"}"#),
         doubtful(500, "Session not found"),
         doubtful(502, "session expired"),
