@@ -114,7 +114,7 @@ pub struct Held {
 
 /// Bytes that are counted in a budget.
 struct Paid {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     _held: Held,
 }
 
@@ -289,7 +289,8 @@ impl Held {
     }
 
     /// `bytes`, which stay counted until their last part is dropped.
-    pub fn pay_for(self, bytes: Vec<u8>) -> Bytes {
+    pub fn pay_for(self, bytes: impl Into<Bytes>) -> Bytes {
+        let bytes = bytes.into();
         if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(Paid { bytes, _held: self }) }
     }
 }

@@ -18,6 +18,7 @@ mod runs;
 mod sight;
 pub(crate) mod status;
 pub(crate) mod trust;
+mod views;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::backends::Doctor;
 use self::mcp::McpSessions;
-use self::routes::{ApiHandler, ApiRequest};
+use self::routes::{ApiHandler, ApiRequest, NowHandler};
+use self::views::Views;
 use crate::backend::calls::Backends;
 use crate::backend::queue::STANDSTILL;
 use crate::config::{App, Wire};
@@ -48,7 +50,7 @@ use crate::model::catalog::hex;
 use crate::model::offer::Ref;
 use crate::model::spec::InjectError;
 use crate::model::tool_format::Format;
-use crate::model::{BackendName, Offer, RunKind};
+use crate::model::{AppName, BackendName, Offer, RunKind};
 use crate::runs::Runs;
 use crate::runtimes::{Runtime, Runtimes};
 use crate::state_dir::StateDir;
@@ -68,6 +70,7 @@ pub struct Api {
     pub requests: Arc<Requests>,
     /// The sessions of MCP clients.
     mcp_sessions: Arc<McpSessions>,
+    views: Arc<Views>,
 }
 
 /// Facts about the daemon that the status shows.
@@ -117,6 +120,7 @@ impl Api {
             facts,
             requests: Arc::default(),
             mcp_sessions: Arc::default(),
+            views: Arc::default(),
         }
     }
 
@@ -139,6 +143,23 @@ impl Api {
             return not_json();
         }
         handler(self, asked).await.unwrap_or_else(|refusal| refusal)
+    }
+
+    /// Answers a request from what the bridge holds.
+    pub async fn view(&self, handler: NowHandler, asked: ApiRequest) -> Response<Body> {
+        let app = asked.caller.app.name.clone();
+        self.write(&app, move |api| handler(api, &asked)).await
+    }
+
+    /// Has an answer for `app` written.
+    async fn write(
+        &self,
+        app: &AppName,
+        write: impl FnOnce(&Self) -> Answered + Send + 'static,
+    ) -> Response<Body> {
+        let api = self.clone();
+        let write = move || write(&api).unwrap_or_else(|refusal| refusal);
+        self.views.write(app, write).await.unwrap_or_else(Into::into)
     }
 
     fn status(&self, asked: &ApiRequest) -> Answered {
@@ -225,10 +246,15 @@ impl Api {
             .await
             .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
         let selection = proxy::selection(asked.request.headers());
-        let injected = spec.inject(&self.offer(&asked.caller.app), &selection)?;
-        let counts = proxy::injected_header(&injected);
-        let spec = response::json_text(injected.body.concat());
-        Ok(response::with_header(spec, proxy::INJECTED, counts))
+        let app = asked.caller.app;
+        let name = app.name.clone();
+        let write = move |api: &Self| {
+            let injected = spec.inject(&api.offer(&app), &selection)?;
+            let counts = proxy::injected_header(&injected);
+            let spec = response::json_text(injected.body.concat());
+            Ok(response::with_header(spec, proxy::INJECTED, counts))
+        };
+        Ok(self.write(&name, write).await)
     }
 
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {

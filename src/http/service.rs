@@ -238,8 +238,7 @@ impl Service {
                     self.api.handle(handler, ApiRequest { caller, request, segment }).await
                 }
                 (Handler::Now(handler), Some(caller)) => {
-                    handler(&self.api, &ApiRequest { caller, request, segment })
-                        .unwrap_or_else(|refusal| refusal)
+                    self.api.view(handler, ApiRequest { caller, request, segment }).await
                 }
                 (Handler::Api(_) | Handler::Now(_), None) => response::not_let_in(),
                 (Handler::Page, Some(_)) => {

@@ -219,3 +219,4 @@ mod upstream_oauth;
 mod upstream_tls;
 #[cfg(test)]
 mod verbatim;
+mod views;

@@ -169,16 +169,18 @@ impl Client<'_> {
             "prompts/get" => return self.prompt(request).await,
             "completion/complete" => return self.complete(request).await,
             "tools/list" => {
-                let offer = self.api.offer(&self.caller.app);
-                let tools = match is_stateless {
-                    true => offer.definitions(),
-                    false => offer.definitions_for_sessions(),
+                let app = Arc::clone(&self.caller.app);
+                let tools = move |api: &Api| match is_stateless {
+                    true => api.offer(&app).definitions(),
+                    false => api.offer(&app).definitions_for_sessions(),
                 };
-                self.list(request, "tools", List::Tools, &tools)?
+                return self.list(request, "tools", List::Tools, tools).await;
             }
-            "resources/list" => self.list_features(request, Feature::RESOURCE)?,
-            "resources/templates/list" => self.list_features(request, Feature::TEMPLATE)?,
-            "prompts/list" => self.list_features(request, Feature::PROMPT)?,
+            "resources/list" => return self.list_features(request, Feature::RESOURCE).await,
+            "resources/templates/list" => {
+                return self.list_features(request, Feature::TEMPLATE).await;
+            }
+            "prompts/list" => return self.list_features(request, Feature::PROMPT).await,
             "ping" if !is_stateless => "{}".to_owned(),
             "server/discover" if is_stateless => self.discover(),
             "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
@@ -212,29 +214,43 @@ impl Client<'_> {
         result.to_string()
     }
 
-    fn list_features(&self, request: &Request<'_>, kind: Feature) -> Replied<String> {
+    async fn list_features(&self, request: &Request<'_>, kind: Feature) -> Replied {
         let list = if kind == Feature::PROMPT { List::Prompts } else { List::Resources };
-        self.list(request, kind.list, list, &self.features().definitions(kind))
+        let rights = Arc::clone(&self.caller.app.rights);
+        let definitions =
+            move |api: &Api| api.backends().registry.features(&rights).definitions(kind);
+        self.list(request, kind.list, list, definitions).await
     }
 
-    /// A whole list on one page: some clients read only the first.
-    fn list(
+    /// Answers with a whole list on one page: some clients read only the first.
+    async fn list(
         &self,
         request: &Request<'_>,
-        name: &str,
+        name: &'static str,
         list: List,
-        definitions: &[String],
-    ) -> Replied<String> {
+        definitions: impl FnOnce(&Api) -> Vec<String> + Send + 'static,
+    ) -> Replied {
         if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
-        let text = format!("{{\"{name}\":[{}]}}", definitions.join(","));
-        Ok(match &self.era {
-            Era::Stateless => with(&complete(&text), UNCACHED),
-            Era::Session(session) => {
-                session.known.learn(list, &list.digest(self.api, &self.caller.app));
-                text
+        let app = Arc::clone(&self.caller.app);
+        let (api, era, id) = (self.api.clone(), self.era.clone(), request.id.to_owned());
+        let write = move || {
+            if let Era::Session(session) = &era {
+                // Before the list is read, so that a change in between is told.
+                session.known.learn(list, &list.digest(&api, &app));
             }
+            let text = format!("{{\"{name}\":[{}]}}", definitions(&api).join(","));
+            let result = match era {
+                Era::Stateless => with(&complete(&text), UNCACHED),
+                Era::Session(_) => text,
+            };
+            response::json_text(message::response(&id, &result))
+        };
+        let written = self.api.views.write(&self.caller.app.name, write).await;
+        written.map_err(|why| {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            RpcError::new(status, codes::INTERNAL_ERROR, why.to_string())
         })
     }
 

@@ -40,7 +40,7 @@ pub struct RouteRules {
 pub enum Handler {
     /// For anyone; the handler gets the app if the request authenticated as one.
     Open(fn(&Api, Option<&App>) -> Response<Body>),
-    /// Answers at once.
+    /// Answers from what the bridge holds, on a thread for such work.
     Now(NowHandler),
     Api(ApiHandler),
     Page,

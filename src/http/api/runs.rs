@@ -335,8 +335,11 @@ impl Api {
             ended += usize::from(run.ended_at().is_some());
             run.ended_at().is_none() || ended <= ENDED_SHOWN
         });
-        let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
-        Ok(response::json(&serde_json::json!({ "runs": runs })))
+        let write = move |_: &Self| {
+            let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
+            Ok(response::json(&serde_json::json!({ "runs": runs })))
+        };
+        Ok(self.write(&asked.caller.app.name, write).await)
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.

@@ -1,0 +1,209 @@
+//! Answers that are written from what the bridge holds: lists of tools, the status, questions that
+//! wait. Such an answer can have many megabytes, and take a second of a processor.
+//!
+//! Each app has one written at a time, and all apps together use half of the processors. So an app
+//! that asks for many delays its own requests, and not the calls of others. An answer is written on a
+//! thread for such work, and counted for its app until the client has read it.
+//!
+//! Must not: know what an answer says.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use http::Response;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::budget::{Budget, NoRoom};
+use crate::http::{Body, response};
+use crate::model::AppName;
+use crate::tasks::in_background;
+
+/// How long a request waits until its answer may be written.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The largest answer that is not counted.
+const SMALL: u64 = 16 << 10;
+
+/// Decides whose answer is written next.
+#[derive(Debug)]
+pub struct Views {
+    /// The turn of each app that has one or waits for one.
+    apps: Mutex<HashMap<AppName, Weak<Semaphore>>>,
+    processors: Arc<Semaphore>,
+}
+
+/// Why an answer was not written, or not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotWritten {
+    /// The app has asked for too many at once.
+    TooMany,
+    NoRoom,
+    GoingDown,
+}
+
+impl fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => f.write_str(
+                "The answer was not written in time, as others that the app has asked for come \
+                 first; ask for fewer at once.",
+            ),
+            Self::NoRoom => write!(f, "{NoRoom}; read the answers that are open, and ask again."),
+            Self::GoingDown => f.write_str("The bridge is stopping."),
+        }
+    }
+}
+
+impl From<NotWritten> for Response<Body> {
+    fn from(why: NotWritten) -> Self {
+        super::busy(&why.to_string())
+    }
+}
+
+/// The right to have an answer written. It has no more than one per app.
+struct Turn {
+    of_app: OwnedSemaphorePermit,
+    processor: OwnedSemaphorePermit,
+}
+
+impl Default for Views {
+    fn default() -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        Self::with_processors(processors.div_ceil(2))
+    }
+}
+
+impl Views {
+    fn with_processors(count: usize) -> Self {
+        Self { apps: Mutex::default(), processors: Arc::new(Semaphore::new(count)) }
+    }
+
+    /// Has `write` write an answer for `app`. If the caller goes away meanwhile, the answer is dropped
+    /// once it is written.
+    ///
+    /// # Errors
+    ///
+    /// It took too long for the app's turn to come, or the app holds too many bytes.
+    pub async fn write(
+        &self,
+        app: &AppName,
+        write: impl FnOnce() -> Response<Body> + Send + 'static,
+    ) -> Result<Response<Body>, NotWritten> {
+        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
+        // The thread has the turn: it works on when the caller has gone.
+        let written = in_background(move || (write(), turn)).await;
+        let (answer, Turn { of_app, processor }) = match written {
+            Ok(written) => written,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_cancelled) => return Err(NotWritten::GoingDown),
+            },
+        };
+        drop(processor);
+        let paid = paid_for(app, answer).await;
+        // Not before: of the answers that wait for room, each app has one in memory.
+        drop(of_app);
+        paid
+    }
+
+    async fn turn(&self, app: &AppName) -> Turn {
+        let own = self.own(app).acquire_owned().await.expect("it is never closed");
+        let processors = Arc::clone(&self.processors);
+        let processor = processors.acquire_owned().await.expect("it is never closed");
+        Turn { of_app: own, processor }
+    }
+
+    fn own(&self, app: &AppName) -> Arc<Semaphore> {
+        let mut apps = self.apps.lock();
+        if let Some(own) = apps.get(app).and_then(Weak::upgrade) {
+            return own;
+        }
+        apps.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(1));
+        apps.insert(app.clone(), Arc::downgrade(&own));
+        own
+    }
+}
+
+/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself.
+async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
+    let size = answer.body().size_hint().exact().filter(|size| *size > SMALL);
+    let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
+    let mut held = Budget::of_process().hold_for(Some(app.clone()));
+    held.resize(size).await.map_err(|NoRoom| NotWritten::NoRoom)?;
+    let (parts, body) = answer.into_parts();
+    // A body of known size is there whole.
+    let whole = body.collect().await.map_err(|_broken| NotWritten::GoingDown)?.to_bytes();
+    Ok(Response::from_parts(parts, response::full(held.pay_for(whole))))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who waits for whom, and what an answer costs.
+
+    use std::pin::pin;
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::budget::tests::without_room;
+
+    const MIB: usize = 1 << 20;
+
+    fn answer(size: usize) -> Response<Body> {
+        response::json_text(vec![b'x'; size])
+    }
+
+    #[tokio::test]
+    async fn app_has_one_answer_written_at_a_time() {
+        let views = Views::with_processors(2);
+        let (a, b) = (AppName::from("a"), AppName::from("b"));
+        let (go, gone) = mpsc::channel();
+        let slow = move || {
+            gone.recv().expect("the test says when");
+            answer(1)
+        };
+        let mut first = pin!(views.write(&a, slow));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = pin!(views.write(&a, || answer(2)));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(views.write(&b, || answer(3)).await.is_ok(), "another app does not wait");
+        assert!(second.as_mut().now_or_never().is_none(), "the first is not written yet");
+        go.send(()).expect("it waits");
+        assert!(first.await.is_ok());
+        assert!(second.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn answer_counts_for_its_app_until_it_is_read() {
+        let budget = Budget::with_room(10 * MIB);
+        let views = Views::with_processors(1);
+        Budget::instead(&budget, async {
+            let app = AppName::from("a");
+            let small = views.write(&app, || answer(100)).await.expect("a turn");
+            assert_eq!(budget.held(), 0);
+            let large = views.write(&app, || answer(4 * MIB)).await.expect("there is room");
+            assert_eq!(budget.held(), 4 * MIB);
+            let bytes = large.into_body().collect().await.expect("a body").to_bytes();
+            assert_eq!((bytes.len(), budget.held()), (4 * MIB, 4 * MIB), "it is being sent");
+            drop((small, bytes));
+            assert_eq!(budget.held(), 0);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn app_without_room_is_told_so() {
+        let refused = without_room(async {
+            Views::default().write(&AppName::from("a"), || answer(MIB)).await.map(|_| ())
+        });
+        assert_eq!(refused.await, Err(NotWritten::NoRoom));
+    }
+}

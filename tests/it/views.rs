@@ -1,0 +1,142 @@
+//! Large answers that an app asks for and does not read, and many at once: they cost the app, and not
+//! the others.
+
+use std::{fs, time::Duration};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::{
+    bridge::Bridge,
+    http::{Request, Response},
+    owners::token,
+    peers, process, wait,
+};
+
+/// How much an app that reads nothing may make the bridge take, beside what the bridge needs itself.
+const SHARE: u64 = 160 << 20;
+/// The connections on which the app does not read.
+const UNREAD: usize = 100;
+
+/// A bridge with the apps `a` and `b`, and a server with a catalog of 6 MB.
+struct Large {
+    bridge: Bridge,
+    _dir: TempDir,
+}
+
+impl Large {
+    async fn start() -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let catalog = dir.path().join("catalog.json");
+        let tool = |n: usize| {
+            let text = format!("{n} {}", "what it does ".repeat(150));
+            json!({"name": format!("tool_{n}"), "description": text, "inputSchema": {"type": "object"}})
+        };
+        let tools: Vec<Value> = (0..3_000).map(tool).collect();
+        fs::write(&catalog, json!({ "tools": tools }).to_string()).expect("a file");
+        let config = format!(
+            "upstream: {{sandbox: true}}\napps:\n  a: {{token: {}}}\n  b: {{token: {}}}\nmcp:\n  c: {}\n\
+             local:\n  ok: {{description: d, parameters: {{type: object}}, command: [echo, hi]}}\n",
+            token("a"),
+            token("b"),
+            peers::changing(&catalog, &[]),
+        );
+        let bridge = Bridge::start(&config).await;
+        let this = Self { bridge, _dir: dir };
+        wait::soon("the catalog should be there", async || {
+            let request = Request::new("GET", "/v1/status").bearer(&token("b"));
+            let status = request.send(this.bridge.addr()).await.answer().await.value();
+            let backends = status["backends"].as_array()?.clone();
+            backends.iter().any(|one| one["tools"] == 3_000).then_some(())
+        })
+        .await;
+        this
+    }
+
+    fn memory(&self) -> u64 {
+        process::resident(self.bridge.process().pid())
+    }
+
+    /// Sends `request` on many connections and reads the heads of the answers alone.
+    async fn unread(&self, request: &Request) -> Vec<Response> {
+        let mut sent = JoinSet::new();
+        for _ in 0..UNREAD {
+            sent.spawn(request.clone().send(self.bridge.addr()));
+        }
+        sent.join_all().await
+    }
+
+    /// A call of the app `b`, and how long it took.
+    async fn call_of_b(&self) -> Duration {
+        let begun = Instant::now();
+        let call = json!({"toolUseId": "tu_b", "name": "ok", "args": {}}).to_string();
+        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("b")).json(&call);
+        let answer = request.send(self.bridge.addr()).await.answer().await.expect(200);
+        assert_eq!(answer["result"], "hi");
+        begun.elapsed()
+    }
+}
+
+/// What an app can ask for that has all definitions in it.
+fn requests() -> Vec<Request> {
+    let of_a = |method: &str, target: &str| Request::new(method, target).bearer(&token("a"));
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }}});
+    vec![
+        of_a("GET", "/v1/tool-refs"),
+        of_a("GET", "/v1/tools?format=openai-chat"),
+        of_a("POST", "/v1/specs/inject").json(r#"{"modelId":"m","prompt":"p"}"#),
+        of_a("POST", "/mcp")
+            .header("MCP-Protocol-Version", "2026-07-28")
+            .header("Mcp-Method", "tools/list")
+            .header("Accept", "application/json, text/event-stream")
+            .json(&list.to_string()),
+    ]
+}
+
+#[tokio::test]
+async fn answers_that_an_app_does_not_read_are_paid_for() {
+    let large = Large::start().await;
+    let before = large.memory();
+    let mut held = Vec::new();
+    for request in requests() {
+        held.extend(large.unread(&request).await);
+        large.call_of_b().await;
+    }
+    let more = large.memory().saturating_sub(before);
+    assert!(more < SHARE, "{} MiB more", more >> 20);
+    let refused = held.iter().filter(|answer| answer.status == 503).count();
+    assert!(refused > 0, "400 lists of 6 MB are more than there is room for");
+    assert!(held.iter().any(|answer| answer.status == 200), "some got what they asked for");
+    // What was read is free again.
+    drop(held);
+    wait::soon("an app that reads should get its list", async || {
+        let answer = requests().remove(0).send(large.bridge.addr()).await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn app_that_asks_for_many_lists_holds_up_itself_alone() {
+    let large = Large::start().await;
+    let alone = large.call_of_b().await;
+    let mut asking = JoinSet::new();
+    for request in requests() {
+        for _ in 0..50 {
+            let addr = large.bridge.addr();
+            let request = request.clone();
+            asking.spawn(async move { request.send(addr).await.answer().await });
+        }
+    }
+    // Some of them are being written by now.
+    asking.join_next().await.expect("a first answer").expect("no panic");
+    let beside = large.call_of_b().await;
+    assert!(!asking.is_empty(), "they are all written already");
+    assert!(beside < Duration::from_secs(3) + 10 * alone, "{beside:?}, and {alone:?} alone");
+    asking.abort_all();
+}
