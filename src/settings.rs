@@ -24,7 +24,7 @@ pub struct Settings {
 pub struct AppSettings {
     pub app: Arc<App>,
     /// The queue of its calls, if the app has a limit of calls that run at once.
-    pub queue: Option<Arc<AdmissionQueue>>,
+    pub queue: Option<AdmissionQueue>,
     /// Counts its calls, if it has a quota.
     pub quota: Option<Arc<Meter>>,
 }
@@ -39,7 +39,7 @@ impl Settings {
             let same = known.filter(|known| known.app.max_concurrent_calls == limit);
             let queue = match same {
                 Some(known) => known.queue.clone(),
-                None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
+                None => limit.map(AdmissionQueue::new),
             };
             let counted = known.and_then(|known| known.quota.as_ref());
             let quota = Meter::after(counted, &format!("The app `{}`", app.name), app.quota);

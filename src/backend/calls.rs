@@ -14,22 +14,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::circuit_breaker::{Pass, Sign};
 use super::peer::{
     CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
 };
-use super::queue::{Permit, Rejected};
+use super::queue::{AdmissionQueue, Permit, Rejected};
 use super::registry::{InUse, Phase, Registry};
 use crate::config::Backend;
 use crate::metrics;
 use crate::model::rights::permission;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target, Verdict,
+    Answer, AppName, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target,
+    Verdict,
 };
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
@@ -63,7 +64,7 @@ struct All {
     handles: Arc<BackendHandles>,
     max_concurrent: usize,
     /// Bounds the calls of all backends together.
-    permits: Arc<Semaphore>,
+    permits: AdmissionQueue,
 }
 
 /// One call on its way to its backend.
@@ -97,8 +98,8 @@ struct Admission<'a> {
     /// `None` if the bridge only asks for work that was started before: that is no new call, so the
     /// breaker has no say.
     pass: Option<Pass<'a>>,
-    _own: Permit<'a>,
-    of_all: SemaphorePermit<'a>,
+    _own: Permit,
+    of_all: Permit,
 }
 
 impl CallContext {
@@ -112,7 +113,7 @@ impl CallContext {
 
 impl All {
     fn new(handles: BackendHandles, max_concurrent: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(max_concurrent));
+        let permits = AdmissionQueue::new(max_concurrent);
         Self { handles: Arc::new(handles), max_concurrent, permits }
     }
 }
@@ -128,7 +129,7 @@ impl Backends {
         let mut all = All::new(handles, max_concurrent);
         let before = self.all();
         if before.max_concurrent == max_concurrent {
-            all.permits = Arc::clone(&before.permits);
+            all.permits = before.permits.clone();
         }
         self.all.send_replace(Arc::new(all));
     }
@@ -219,8 +220,9 @@ impl Backends {
         let limits = Limits::new(backend.rules.call_timeout, call.deadline);
         let outcome = async {
             self.check_peer(call)?;
-            let admitted = admit(backend, &all.permits, call.handle.is_none(), limits).await?;
-            let Admission { pass, _own, of_all } = admitted;
+            let app = &call.request.app;
+            let admitted = admit(backend, &all.permits, (app, call.handle.is_none()), limits);
+            let Admission { pass, _own, of_all } = admitted.await?;
             let mut made = pin!(self.make(call, limits));
             let outcome = match timeout(SHARED_FOR, made.as_mut()).await {
                 Ok(outcome) => outcome,
@@ -482,8 +484,8 @@ impl Backends {
 /// backend's queue and one of those that all backends share.
 async fn admit<'a>(
     backend: &'a BackendHandle,
-    of_all: &'a Semaphore,
-    is_new: bool,
+    of_all: &AdmissionQueue,
+    (app, is_new): (&AppName, bool),
     limits: Limits,
 ) -> Result<Admission<'a>, CallFailure> {
     let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(CallFailure::Shut)?;
@@ -492,11 +494,10 @@ async fn admit<'a>(
         // The own permit first, so that calls which wait in a long queue hold no shared permit and
         // cannot delay other backends.
         let own = match is_new {
-            true => backend.queue.acquire(by).await?,
-            false => backend.queue.acquire_for_begun(by).await?,
+            true => backend.queue.acquire(app, by).await?,
+            false => backend.queue.acquire_for_begun(app, by).await?,
         };
-        let of_all = timeout_at(by, of_all.acquire()).await.map_err(|_elapsed| Rejected::Late)?;
-        Ok((own, of_all.expect("the semaphore is never closed")))
+        Ok((own, of_all.acquire_for_begun(app, by).await?))
     };
     let permits = permits.await;
     backend.metrics().turn.observe(limits.waited());

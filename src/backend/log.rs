@@ -20,12 +20,15 @@ pub(super) const LINE_LIMIT: usize = 8 * 1024;
 /// How much of a text is kept to remove secrets from, of which a part is shown.
 pub(super) const SEEN: usize = 64 * 1024;
 
-/// What one server may have logged in a [`WINDOW`]: enough for a trace, too little to fill a disk
-/// in a night.
+/// What one server may have logged in a [`WINDOW`]: enough for a trace, and at most 100 MB a day.
 pub(super) const BYTES_PER_WINDOW: usize = 64 * 1024;
 
 /// The time over which [`BYTES_PER_WINDOW`] counts.
-pub(super) const WINDOW: Duration = Duration::from_secs(1);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
+
+/// What stands around a line in the log: the time, the backend, and words. Without it, a program that
+/// writes empty lines would write a hundred times as much into the log.
+pub(super) const AROUND: usize = 160;
 
 /// Decides which lines are logged.
 #[derive(Debug)]
@@ -47,15 +50,15 @@ impl Budget {
         Self { window: now, spent: 0, left_out: Sum::default() }
     }
 
-    /// Whether a line of `bytes` is to be logged.
+    /// Whether a line of `bytes` is to be logged, and [`AROUND`] it.
     pub(super) fn admit(&mut self, bytes: usize, now: Instant) -> bool {
         if now >= self.window_end() {
             self.window = now;
             self.spent = 0;
         }
-        let fits = self.spent + bytes <= BYTES_PER_WINDOW;
+        let fits = self.spent + AROUND + bytes <= BYTES_PER_WINDOW;
         if fits {
-            self.spent += bytes;
+            self.spent += AROUND + bytes;
         } else {
             self.left_out.lines += 1;
             self.left_out.bytes += bytes;

@@ -146,6 +146,11 @@ pub enum AuthRefusal {
     WrongToken,
     #[error("The bridge has no free connection slot; close connections, or try again later.")]
     TooManyConnections,
+    #[error(
+        "The app has as many open requests on this listener as it may, as others need connections, \
+         too; end some of its streams or calls."
+    )]
+    TooManyOfApp,
     #[error("Too many requests from there came without a right token; wait before the next one.")]
     TooManyFailures(Duration),
     #[error("The app sends more requests than it may (`rate` in bridge.yaml); wait a moment.")]
@@ -172,7 +177,9 @@ impl AuthRefusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 (Refused::Unauthorized, Code::Unauthorized)
             }
-            Self::TooManyConnections => (Refused::TooManyConnections, Code::TooManyConnections),
+            Self::TooManyConnections | Self::TooManyOfApp => {
+                (Refused::TooManyConnections, Code::TooManyConnections)
+            }
             Self::TooManyFailures(_) => (Refused::TooManyFailures, Code::TooManyFailures),
             Self::TooManyRequests(_) => (Refused::TooManyRequests, Code::TooManyRequests),
         }

@@ -24,6 +24,7 @@ use crate::http::auth::{AuthRefusal, Authenticator, Shown, rate_limit};
 use crate::http::router::Route;
 use crate::http::{Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page};
 use crate::metrics::Answered;
+use crate::model::AppName;
 use crate::traces::Span;
 use crate::{budget, http_client};
 
@@ -46,14 +47,15 @@ struct Admitted {
 }
 
 impl Service {
-    /// Answers one request; `let_in` is called if it is authenticated. Without `let_in`, its
+    /// Answers one request; `let_in` is called if it is authenticated, and says whether the connection
+    /// may be used by its app, where there are others. Without `let_in`, its
     /// connection has no regular slot: the request is refused, unless its route is open to anyone,
     /// so that health checks still get their answer.
     pub async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         client: ClientInfo,
-        let_in: Option<impl FnOnce()>,
+        let_in: Option<impl FnOnce(&AppName) -> bool>,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
         let rules = route.rules(request.method());
@@ -64,10 +66,15 @@ impl Service {
         };
         let mut response = match admitted {
             Ok(caller) => {
-                if let (Some(let_in), Some(_)) = (let_in, &caller) {
-                    let_in();
+                let has_room = match (let_in, &caller) {
+                    (Some(let_in), Some(caller)) => let_in(&caller.app.name),
+                    _ => true,
+                };
+                if has_room || self.api.runs.calls.settings().apps.len() < 2 {
+                    self.handle_admitted(Admitted { route, rules, caller, request, client }).await
+                } else {
+                    self.refuse(request.uri().path(), &client, &AuthRefusal::TooManyOfApp)
                 }
-                self.handle_admitted(Admitted { route, rules, caller, request, client }).await
             }
             Err(refusal) => self.refuse(request.uri().path(), &client, &refusal),
         };
@@ -289,7 +296,9 @@ impl Service {
             AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
                 response::retry_after(response, rate_limit::seconds(*wait))
             }
-            AuthRefusal::TooManyConnections => response::retry_after(response, 1),
+            AuthRefusal::TooManyConnections | AuthRefusal::TooManyOfApp => {
+                response::retry_after(response, 1)
+            }
             _ => response,
         }
     }

@@ -421,11 +421,11 @@ impl Settings {
     }
 
     /// Waits for a permit of the app, if the app has a limit.
-    async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
-        let queue = self.app(&call.app).and_then(|app| app.queue.as_deref());
+    async fn admit(&self, call: &CallRequest) -> Result<Option<Permit>, Made> {
+        let queue = self.app(&call.app).and_then(|app| app.queue.as_ref());
         let Some(queue) = queue else { return Ok(None) };
         let patience = self.limits.timeout / 4;
-        let why = match queue.acquire(Instant::now() + patience).await {
+        let why = match queue.acquire(&call.app, Instant::now() + patience).await {
             Ok(permit) => return Ok(Some(permit)),
             Err(Rejected::QueueFull) => sentence("app_queue_full", &[]),
             Err(Rejected::Late) => {

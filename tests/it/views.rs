@@ -54,7 +54,7 @@ impl Large {
         this
     }
 
-    fn memory(&self) -> u64 {
+    fn memory(&mut self) -> u64 {
         process::resident(self.bridge.process().pid())
     }
 
@@ -71,7 +71,7 @@ impl Large {
     async fn call_of_b(&self) -> Duration {
         let begun = Instant::now();
         let call = json!({"toolUseId": "tu_b", "name": "ok", "args": {}}).to_string();
-        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("b")).json(&call);
+        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("b")).json(call);
         let answer = request.send(self.bridge.addr()).await.answer().await.expect(200);
         assert_eq!(answer["result"], "hi");
         begun.elapsed()
@@ -94,13 +94,13 @@ fn requests() -> Vec<Request> {
             .header("MCP-Protocol-Version", "2026-07-28")
             .header("Mcp-Method", "tools/list")
             .header("Accept", "application/json, text/event-stream")
-            .json(&list.to_string()),
+            .json(list.to_string()),
     ]
 }
 
 #[tokio::test]
 async fn answers_that_an_app_does_not_read_are_paid_for() {
-    let large = Large::start().await;
+    let mut large = Large::start().await;
     let before = large.memory();
     let mut held = Vec::new();
     for request in requests() {

@@ -11,14 +11,15 @@ use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
 use super::{Backends, Limits, admit, sign};
 use crate::backend::Reply;
-use crate::model::BackendName;
 use crate::model::redaction::Part;
+use crate::model::{AppName, BackendName};
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
     /// error is a sentence for the client.
     pub async fn ask(
         &self,
+        app: &AppName,
         name: &BackendName,
         method: &'static str,
         params: Value,
@@ -34,7 +35,8 @@ impl Backends {
             let why = failure.for_reader(name);
             redact.apply(&why, &mut 0).unwrap_or(why)
         };
-        let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
+        let admission =
+            admit(backend, &all.permits, (app, true), limits).await.map_err(for_client)?;
         let asked = async {
             let patience = Patience::OfCall(limits.deadline);
             let Connected { connection, has_waited } = self.connected(name, None, patience).await?;

@@ -32,7 +32,7 @@ pub struct BackendHandle {
     /// Names the transport by which the backend is reached.
     pub dial: Arc<dyn Dial>,
     /// Bounds how many calls run at once, and how many wait.
-    pub(super) queue: Arc<AdmissionQueue>,
+    pub(super) queue: AdmissionQueue,
     /// Rejects calls while the backend keeps failing.
     pub breaker: Arc<CircuitBreaker>,
     /// Asks the supervisor for a refresh.
@@ -63,7 +63,7 @@ impl BackendHandle {
         breaker: Arc<CircuitBreaker>,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
-        let queue = Arc::new(AdmissionQueue::new(rules.concurrency));
+        let queue = AdmissionQueue::new(rules.concurrency);
         let quota = Meter::after(None, OF, rules.quota);
         let demand = Demand::default();
         Self { rules, dial, queue, breaker, asks, demand, quota, traffic: Arc::default() }
@@ -77,7 +77,7 @@ impl BackendHandle {
         let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);
         backend.demand = self.demand.clone();
         if backend.rules.concurrency == self.rules.concurrency {
-            backend.queue = Arc::clone(&self.queue);
+            backend.queue = self.queue.clone();
         }
         backend
     }

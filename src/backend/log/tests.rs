@@ -1,11 +1,9 @@
 //! The budget of log lines, and what is done to a line.
 
 use std::sync::Arc;
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use super::{BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Removal, Sum, WINDOW};
+use super::{AROUND, BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Removal, Sum, WINDOW};
 use crate::config::Secrets;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
@@ -13,8 +11,8 @@ use crate::model::redaction::{Known, Pattern, Redaction};
 async fn a_flood_is_cut_off_and_the_loss_is_told_once() {
     let start = Instant::now();
     let mut budget = Budget::new(start);
-    let line = 1024;
-    for _ in 0..BYTES_PER_WINDOW / line {
+    let line = 1024 - AROUND;
+    for _ in 0..BYTES_PER_WINDOW / 1024 {
         assert!(budget.admit(line, start));
     }
     assert_eq!(budget.due(), None);
@@ -34,9 +32,17 @@ async fn a_steady_trickle_is_never_cut() {
     let mut now = Instant::now();
     let mut budget = Budget::new(now);
     for _ in 0..1000 {
-        assert!(budget.admit(BYTES_PER_WINDOW / 10, now));
-        now += Duration::from_millis(110);
+        assert!(budget.admit(BYTES_PER_WINDOW / 10 - AROUND, now));
+        now += WINDOW / 9;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn flood_of_empty_lines_is_cut_off() {
+    let now = Instant::now();
+    let mut budget = Budget::new(now);
+    let logged = (0..100_000).filter(|_| budget.admit(1, now)).count();
+    assert!(logged * AROUND <= BYTES_PER_WINDOW, "{logged}");
 }
 
 #[test]

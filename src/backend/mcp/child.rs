@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tokio::process::{Child as Process, ChildStdin, ChildStdout};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +35,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long a server that still starts has after SIGTERM: it may be installing itself, and an
 /// installation that is cut off leaves a damaged cache.
 const START_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a server that has failed before must live until the log tells of it again.
+const QUIET: Duration = Duration::from_secs(30);
 
 /// A running server. Its drop ends it and everything that it has started: at once, or while it
 /// starts in a task of `Starts::endings`.
@@ -131,10 +134,20 @@ impl Child {
         Ok((child, stdin, stdout, coverage))
     }
 
-    /// Notes that the handshake is done: the log tells all from now on, and the drop kills.
+    /// Notes that the handshake is done: the drop kills from now on. The log tells all again once the
+    /// server has lived for [`QUIET`]: one that ends right after each handshake is no news.
     pub(super) fn has_started(&mut self) {
         self.starting = None;
-        self.is_quiet.store(false, Ordering::Relaxed);
+        let is_quiet = Arc::clone(&self.is_quiet);
+        self.tasks.spawn(async move {
+            sleep(QUIET).await;
+            is_quiet.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether the log says nothing of the server, as it has failed before.
+    pub(super) fn is_quiet(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_quiet)
     }
 
     /// How the server ended. Waits for its end at most `patience`, and for what it has written;

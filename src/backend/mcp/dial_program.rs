@@ -85,7 +85,9 @@ impl McpDialer {
             oddities: Arc::clone(&state.oddities),
         };
         *self.observed.lock() = Some(observed.clone());
-        let (transport, rest) = Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
+        let is_quiet = child.is_quiet();
+        let (transport, rest) =
+            Stdio::new(self.backend.clone(), Arc::clone(&state), (stdout, stdin), is_quiet);
         child.drain_stdout(rest);
         let pipe = transport.pipe();
         let mut conversation =

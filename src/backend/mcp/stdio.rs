@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rmcp::RoleClient;
 use rmcp::model::ServerJsonRpcMessage;
@@ -49,6 +49,8 @@ pub(super) struct Stdio<R, W> {
     /// How many bytes were written, calls past rmcp apart.
     written: Arc<AtomicU64>,
     garbage: Budget,
+    /// Its lines that are no messages are logged at debug.
+    is_quiet: Arc<AtomicBool>,
 }
 
 /// The way to a child's stdin for calls that go past rmcp.
@@ -102,8 +104,8 @@ impl<R, W> Stdio<R, W> {
     pub(super) fn new(
         backend: BackendName,
         state: Arc<ConnectionState>,
-        reader: R,
-        writer: W,
+        (reader, writer): (R, W),
+        is_quiet: Arc<AtomicBool>,
     ) -> (Self, oneshot::Receiver<R>) {
         let (_nothing_before, turn) = oneshot::channel();
         let (rest, rest_receiver) = oneshot::channel();
@@ -118,6 +120,7 @@ impl<R, W> Stdio<R, W> {
             queue: Arc::new(Semaphore::new(QUEUE)),
             written: Arc::default(),
             garbage: Budget::new(Instant::now()),
+            is_quiet,
         };
         (stdio, rest_receiver)
     }
@@ -154,7 +157,7 @@ impl<R, W> Stdio<R, W> {
         if let Some(sum) = self.garbage.settle(now) {
             tracing::warn!(
                 backend = %self.backend,
-                "left out {} lines ({} bytes) of stdout that were no MCP messages",
+                "dropped {} lines ({} bytes) of stdout that were no MCP messages: over the limit of a minute",
                 sum.lines,
                 sum.bytes
             );
@@ -162,7 +165,12 @@ impl<R, W> Stdio<R, W> {
         if self.garbage.admit(line.len().min(LINE_LIMIT), now) {
             let line = self.state.line(line);
             self.state.oddities.printed(&line);
-            tracing::warn!(backend = %self.backend, "stdout has a line that is no MCP message: {line}");
+            let backend = &self.backend;
+            if self.is_quiet.load(Ordering::Relaxed) {
+                tracing::debug!(%backend, "stdout has a line that is no MCP message: {line}");
+            } else {
+                tracing::warn!(%backend, "stdout has a line that is no MCP message: {line}");
+            }
         }
     }
 }
@@ -281,7 +289,8 @@ mod tests {
         let (state, raw_request) = full();
         let line = &b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n"[..];
         let name = BackendName::parse("a").unwrap();
-        let (mut stdio, _rest) = Stdio::new(name, Arc::new(state), line, tokio::io::sink());
+        let (mut stdio, _rest) =
+            Stdio::new(name, Arc::new(state), (line, tokio::io::sink()), Arc::default());
         let mut received = Box::pin(stdio.receive());
         assert!(futures_util::poll!(&mut received).is_pending());
         raw_request.take_outcome().unwrap().unwrap().unwrap();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, stream};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
@@ -29,16 +30,20 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The most changes in one chunk.
 const AT_ONCE: usize = 256;
 
+/// The digest of a state.
+type Digest = [u8; 32];
+
 /// The stream of one client.
 struct Feed {
     api: Api,
     caller: Caller,
     sight: Sight,
     changes: broadcast::Receiver<Change>,
-    /// The state of the daemon that was sent last.
-    daemon: String,
-    /// The state of each backend that was sent last.
-    backends: BTreeMap<String, String>,
+    /// The digest of the daemon's state that was sent last. The states themselves would be held for
+    /// each of a thousand streams.
+    daemon: Digest,
+    /// The same of each backend.
+    backends: BTreeMap<String, Digest>,
     look: Interval,
     sent: Instant,
 }
@@ -53,7 +58,7 @@ impl Api {
             sight: Sight::of(&self.runs, &asked.caller, asked.request.headers()),
             caller: asked.caller.clone(),
             changes: self.runs.calls.changes.subscribe(),
-            daemon: String::new(),
+            daemon: Digest::default(),
             backends: BTreeMap::new(),
             look,
             sent: Instant::now(),
@@ -141,22 +146,29 @@ impl Feed {
         }
         let backends = status::backends(&self.api, &self.caller.app);
         let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
-        if daemon != self.daemon {
+        let digest = digest(&daemon);
+        if digest != self.daemon {
             text_frame(out, "status", &daemon);
         }
-        let now: BTreeMap<String, String> =
-            backends.iter().map(|backend| (backend.name.clone(), written(backend))).collect();
-        for (name, text) in &now {
-            if self.backends.get(name) != Some(text) {
-                text_frame(out, "backend", text);
+        let mut now = BTreeMap::new();
+        for backend in &backends {
+            let text = written(backend);
+            let digest = self::digest(&text);
+            if self.backends.get(&backend.name) != Some(&digest) {
+                text_frame(out, "backend", &text);
             }
+            now.insert(backend.name.clone(), digest);
         }
         for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
             frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
         }
-        (self.daemon, self.backends) = (daemon, now);
+        (self.daemon, self.backends) = (digest, now);
         Some(())
     }
+}
+
+fn digest(text: &str) -> Digest {
+    Sha256::digest(text).into()
 }
 
 fn written(value: &impl Serialize) -> String {

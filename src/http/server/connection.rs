@@ -31,6 +31,7 @@ use crate::error_chain::error_chain;
 use crate::http::service::Service;
 use crate::http::{Body, ClientInfo, Code, Process, response};
 use crate::http_client::keep_alive;
+use crate::model::AppName;
 use crate::tls::Tls;
 use crate::tls::handshake::Secured;
 
@@ -79,7 +80,10 @@ impl Connection {
         if self.is_overflow {
             self.stop.cancel();
         }
-        let let_in = (!self.is_overflow).then_some(|| self.slot.let_in());
+        let let_in = (!self.is_overflow).then_some(|app: &AppName| {
+            self.slot.let_in();
+            self.slot.has_room_for(app)
+        });
         Arc::clone(&self.service).handle(request, client, let_in).await
     }
 

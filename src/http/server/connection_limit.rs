@@ -7,7 +7,8 @@
 //! burst of new connections does not evict itself.
 //!
 //! If all slots are taken, the connection that has been unused the longest is evicted. If all of
-//! them answer requests of apps, a new connection gets none.
+//! them answer requests of apps, a new connection gets none. Where there are several apps, one has no
+//! more connections in use than it leaves free for the others ([`Slot::has_room_for`]).
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use crate::http::ClientKey;
+use crate::model::AppName;
 
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.
@@ -54,6 +56,8 @@ pub(super) struct SlotEntry {
     peer: ClientKey,
     since: Instant,
     unknown: AtomicBool,
+    /// The app of its last request.
+    app: Mutex<Option<AppName>>,
 }
 
 /// The slot of one connection; it gets free on drop.
@@ -114,6 +118,7 @@ impl ConnectionLimit {
             peer,
             since: now,
             unknown: AtomicBool::new(true),
+            app: Mutex::default(),
         });
         taken.slots.insert(entry.id, Arc::clone(&entry));
         Ok(Slot { entry, limit: Arc::clone(self) })
@@ -184,6 +189,30 @@ impl Slot {
         if self.unknown.swap(false, Ordering::Relaxed) {
             self.limit.freed.notify_one();
         }
+    }
+}
+
+impl Slot {
+    /// Whether the connection may be used for a request of `app`, which is one of several: open
+    /// streams of one app must leave connections to the others.
+    pub(super) fn has_room_for(&self, app: &AppName) -> bool {
+        let mut of_slot = self.app.lock();
+        if of_slot.as_ref() != Some(app) {
+            *of_slot = Some(app.clone());
+        }
+        drop(of_slot);
+        let taken = self.limit.taken.lock();
+        // It saves most requests the count.
+        if 2 * taken.slots.len() <= self.limit.most {
+            return true;
+        }
+        let in_use = taken.slots.values().filter(|entry| entry.activity.unused_since().is_none());
+        let (mut all, mut own) = (0, 0);
+        for entry in in_use {
+            all += 1;
+            own += usize::from(entry.app.lock().as_ref() == Some(app));
+        }
+        own <= 1 || all + own <= self.limit.most
     }
 }
 
@@ -288,6 +317,29 @@ mod tests {
         let third = limit.slot(STRANGER).now_or_never().flatten();
         assert!(third.is_some() && first.evicted.is_cancelled(), "its own oldest makes room");
         assert!(!second.evicted.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn app_leaves_connections_to_the_others() {
+        let limit = Arc::new(ConnectionLimit::new(8, 8));
+        let (a, b) = (AppName::from("a"), AppName::from("b"));
+        let mut open = Vec::new();
+        for count in 1..=5 {
+            let slot = taken(&limit).await;
+            let request = slot.activity.request();
+            assert_eq!(slot.has_room_for(&a), count <= 4, "{count}");
+            open.push((slot, request));
+        }
+        // The refused request has been answered.
+        let (refused, request) = open.pop().unwrap();
+        drop(request);
+        let other = taken(&limit).await;
+        let _request = other.activity.request();
+        assert!(other.has_room_for(&b));
+        let _again = refused.activity.request();
+        assert!(!refused.has_room_for(&a), "with the other app, there is less for this one");
+        drop(open.drain(..2));
+        assert!(refused.has_room_for(&a));
     }
 
     #[tokio::test]

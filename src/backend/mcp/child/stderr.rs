@@ -68,7 +68,7 @@ pub(super) async fn drain(
 
 fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
     if let Some(Sum { lines, bytes }) = budget.settle(now) {
-        tracing::warn!(%backend, "dropped {lines} lines ({bytes} bytes) of stderr: over the limit per second");
+        tracing::warn!(%backend, "dropped {lines} lines ({bytes} bytes) of stderr: over the limit of a minute");
     }
 }
 

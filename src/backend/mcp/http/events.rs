@@ -178,10 +178,22 @@ impl Streams {
 
 /// What a stream of events is.
 pub(super) enum Role {
-    /// The answer to this request; with the client if the request was made in a session.
+    /// The answer to this request; with the client if the request was made in a session, and nothing
+    /// was said of it yet.
     Answer { id: RequestId, http: Option<Http> },
     /// One that was opened by GET.
     Stream(Http, StreamKind),
+}
+
+impl Role {
+    /// The same after a first message. A server that has said something about a request runs it, so
+    /// that an error of a lost session is one of the tool's own from now on.
+    fn begun(self) -> Self {
+        match self {
+            Self::Answer { id, .. } => Self::Answer { id, http: None },
+            Self::Stream(..) => self,
+        }
+    }
 }
 
 /// The events in `response`.
@@ -216,7 +228,10 @@ pub(super) fn from(
                 {
                     return Some((Ok(told(&state.no_session(id)?)), None));
                 }
-                Some((Ok(event(&frame, &state, Some(id)).await), Some((source, role, state))))
+                let is_message = frame.fields().data.is_some_and(|data| !data.trim().is_empty());
+                let shown = event(&frame, &state, Some(id)).await;
+                let role = if is_message { role.begun() } else { role };
+                Some((Ok(shown), Some((source, role, state))))
             }
             (Next::Frame(frame), Role::Stream(..)) => {
                 Some((Ok(event(&frame, &state, None).await), Some((source, role, state))))

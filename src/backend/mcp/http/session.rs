@@ -23,13 +23,18 @@ pub(super) enum Verdict {
     Lost,
 }
 
-/// The JSON-RPC errors of requests that a server refuses before it runs them, whatever their id.
-/// -32001 is the TypeScript SDK's code for an unknown session. 32600 is what the Python SDK makes of
-/// a 404 that it got from the server behind it.
+/// The JSON-RPC errors of requests that a server refuses before it runs them, even with the id of the
+/// request. -32001 is the TypeScript SDK's code for an unknown session. 32600 is what the Python SDK
+/// makes of a 404 that it got from the server behind it.
 const REFUSED_UNREAD: [i32; 3] = [-32001, -32600, 32600];
 
+/// What the TypeScript SDK says with the same code -32001 of a request that took too long, which may
+/// have run: a tool that asks another server passes that error on.
+const TIMED_OUT: &str = "timed out";
+
 /// The JSON-RPC errors about the method or the arguments of a request: parse error, no such method,
-/// invalid parameters. Their texts may quote arguments, which may be about sessions.
+/// invalid parameters. Their texts may quote arguments, which may be about sessions: at most they
+/// leave it in doubt.
 const ABOUT_REQUEST: [i32; 3] = [-32700, -32601, -32602];
 
 /// The JSON-RPC error without a fixed meaning. Transports use it for requests that they refuse.
@@ -76,16 +81,34 @@ const LOST: [&str; 35] = [
 
 /// What is said of a lost session without the word.
 const UNINITIALIZED: [&str; 6] = [
-    "not initialized",
-    "not initialised",
+    "server not initialized",
+    "server not initialised",
     "uninitialized",
     "initialize request",
     "before initialization",
     "no transport found",
 ];
 
+/// The words before `session` in a text about the session of the request. A tool that has a session of
+/// its own says which: a browser's, a checkout's, a user's.
+const PLAIN: [&str; 24] = [
+    "", "a", "active", "any", "bad", "current", "existing", "expired", "for", "given", "invalid",
+    "mcp", "missing", "no", "of", "such", "that", "the", "this", "unknown", "valid", "with",
+    "without", "your",
+];
+
 /// How many bytes may stand between the word `session` and what is said of it.
 const NEAR: usize = 60;
+
+/// What a text says about the session of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    Nothing,
+    /// A session is lost, but it may be a tool's own.
+    OfSomeSession,
+    /// The session of the request is lost.
+    OfThisSession,
+}
 
 /// What the answer with this status and body says about the session. `own_id` is the id of the
 /// request, if it has one.
@@ -98,7 +121,9 @@ pub(super) fn verdict(status: StatusCode, body: &str, own_id: Option<i64>) -> Ve
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => match error {
             // Servers also answer 404 where there is no such method or tool.
-            Some(error) if error.is_about_request() && !says_lost(&error.reply.message) => {
+            Some(error)
+                if error.is_about_request() && word_of(&error.reply.message) == Word::Nothing =>
+            {
                 Verdict::Holds
             }
             _ => Verdict::Lost,
@@ -107,7 +132,7 @@ pub(super) fn verdict(status: StatusCode, body: &str, own_id: Option<i64>) -> Ve
         status if status.is_client_error() => refused(status, body, error),
         _ => match error {
             Some(error) => answered(&error, own_id),
-            None if is_note(body) && says_lost(body) => Verdict::Doubtful,
+            None if is_note(body) && word_of(body) > Word::Nothing => Verdict::Doubtful,
             None => Verdict::Holds,
         },
     }
@@ -129,37 +154,42 @@ pub(in crate::backend::mcp) fn says_no_session(status: StatusCode, body: &str) -
 
 /// The verdict on a refusal by the server, or by a gateway before it: the request has not run.
 fn refused(status: StatusCode, body: &str, error: Option<RpcError>) -> Verdict {
-    let is_lost = match error {
-        Some(error) if error.is_about_request() => false,
+    let is_in_doubt = error.as_ref().is_some_and(RpcError::is_about_request)
+        // A conflict is found by what runs.
+        || status == StatusCode::CONFLICT;
+    let word = match error {
         Some(RpcError { reply, id }) => {
             let by_transport = status == StatusCode::BAD_REQUEST
                 && reply.code == BY_TRANSPORT
                 && id.is_none()
                 && !reply.message.to_lowercase().contains("protocol version");
-            by_transport || says_lost(&reply.message)
+            if by_transport { Word::OfThisSession } else { word_of(&reply.message) }
         }
-        None => is_note(body) && says_lost(body),
+        None if is_note(body) => word_of(body),
+        None => Word::Nothing,
     };
-    if is_lost { Verdict::Lost } else { Verdict::Holds }
+    match word {
+        Word::Nothing => Verdict::Holds,
+        Word::OfThisSession if !is_in_doubt => Verdict::Lost,
+        Word::OfThisSession | Word::OfSomeSession => Verdict::Doubtful,
+    }
 }
 
 /// The verdict on an error that a tool may have given.
 fn answered(error: &RpcError, own_id: Option<i64>) -> Verdict {
-    if error.is_about_request() || !says_lost(&error.reply.message) {
+    let word = word_of(&error.reply.message);
+    if word == Word::Nothing {
         return Verdict::Holds;
+    }
+    if error.is_about_request() {
+        return Verdict::Doubtful;
     }
     // A server that runs a request answers with its id.
     let is_correlated = error.id.is_some() && error.id == own_id;
-    if !is_correlated {
-        return Verdict::Lost;
-    }
-    // The TypeScript SDK has one code for an unknown session and for a request that took too long,
-    // which may have run: a tool that asks another server passes that error on.
-    let is_timeout = error.reply.message.to_lowercase().contains("timed out");
-    if REFUSED_UNREAD.contains(&error.reply.code) && !is_timeout {
-        return Verdict::Lost;
-    }
-    Verdict::Doubtful
+    let is_unread = REFUSED_UNREAD.contains(&error.reply.code)
+        && word == Word::OfThisSession
+        && !error.reply.message.to_lowercase().contains(TIMED_OUT);
+    if is_unread || !is_correlated { Verdict::Lost } else { Verdict::Doubtful }
 }
 
 /// A JSON-RPC error, and the number that its id is or holds, if there is one.
@@ -184,22 +214,36 @@ impl RpcError {
     }
 }
 
-/// Whether `text` says of a session that the server does not know it. Both have to stand near each
-/// other: a text that quotes a request may have `session` in one place and `invalid` in another.
-fn says_lost(text: &str) -> bool {
+/// Whether `text` says of a session that the server does not know it, and of which. Both have to stand
+/// near each other: a text that quotes a request may have `session` in one place and `invalid` in
+/// another.
+fn word_of(text: &str) -> Word {
     let text = text.to_lowercase();
-    if UNINITIALIZED.iter().any(|words| text.contains(words)) {
-        return true;
-    }
-    text.match_indices("session").any(|(at, word)| {
+    let words = text.match_indices("session").filter_map(|(at, word)| {
         let before = text.get(..at).unwrap_or_default();
         let from = before.len().saturating_sub(NEAR);
         let from = (from..=at).find(|from| text.is_char_boundary(*from)).unwrap_or(at);
         let to = at + word.len() + NEAR;
         let to = (at..=to.min(text.len())).rev().find(|to| text.is_char_boundary(*to));
         let around = text.get(from..to.unwrap_or(at)).unwrap_or_default();
-        LOST.iter().any(|words| around.contains(words))
-    })
+        let is_lost = LOST.iter().any(|words| around.contains(words));
+        is_lost.then(|| if is_plain(before) { Word::OfThisSession } else { Word::OfSomeSession })
+    });
+    // A text may speak of two: it is about the one that a tool has named.
+    if let Some(word) = words.min() {
+        return word;
+    }
+    let is_uninitialized = UNINITIALIZED.iter().any(|words| text.contains(words));
+    if is_uninitialized { Word::OfThisSession } else { Word::Nothing }
+}
+
+/// Whether the word at the end of `before`, which is followed by `session`, leaves it the session of
+/// the request.
+fn is_plain(before: &str) -> bool {
+    // `mcp-session-id` is a header, and `"session"` a member.
+    let before = before.trim_end_matches([' ', '-', '_']);
+    let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    PLAIN.contains(&word)
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ impl Client<'_> {
         method: &'static str,
         params: Value,
     ) -> Replied<String> {
-        let reply = self.api.backends().ask(backend, method, params).await;
+        let app = &self.caller.app.name;
+        let reply = self.api.backends().ask(app, backend, method, params).await;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())

@@ -115,10 +115,33 @@ fn answer_about_a_session_is_lost_only_if_the_request_was_not_run() {
             500,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"session not found"}}"#,
         ),
-        // Of another session that the tool uses: it may have done its work.
         doubtful(
             200,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"session request timed out"}}"#,
+        ),
+        doubtful(
+            200,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"session not found in table sessions"}}"#,
+        ),
+        doubtful(
+            200,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"unknown session"}}"#,
+        ),
+        doubtful(
+            400,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"`session` is required"}}"#,
+        ),
+        // Of another session that the tool uses: it may have done its work.
+        doubtful(
+            200,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"Browser session not initialized"}}"#,
+        ),
+        doubtful(400, r#"{"error":"checkout session expired, payment captured"}"#),
+        doubtful(409, "session expired"),
+        doubtful(403, "the user session is invalid"),
+        doubtful(
+            422,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"payment session not found"}}"#,
         ),
         doubtful(200, r#"{"error":"session expired"}"#),
         doubtful(500, "Session not found"),
@@ -141,10 +164,6 @@ fn answer_about_something_else_leaves_the_session() {
         holds(400, "<p>Your session has expired.</p>"),
         holds(
             400,
-            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"`session` is required"}}"#,
-        ),
-        holds(
-            400,
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: Unsupported protocol version"}}"#,
         ),
         holds(
@@ -159,7 +178,7 @@ fn answer_about_something_else_leaves_the_session() {
         holds(200, r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"boom"}}"#),
         holds(
             200,
-            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"unknown session"}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"Browser not initialized"}}"#,
         ),
         holds(
             200,
@@ -172,6 +191,6 @@ fn answer_about_something_else_leaves_the_session() {
 #[test]
 fn text_with_wide_letters_is_cut_between_letters() {
     let wide = "é".repeat(100);
-    assert!(!says_lost(&format!("{wide}session{wide} invalid")));
-    assert!(says_lost(&format!("{wide} Session invalid {wide}")));
+    assert_eq!(word_of(&format!("{wide}session{wide} invalid")), Word::Nothing);
+    assert_eq!(word_of(&format!("{wide}: Session invalid {wide}")), Word::OfThisSession);
 }

@@ -152,6 +152,24 @@ async fn session_that_an_event_says_is_lost_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn call_that_has_shown_progress_is_not_sent_again_for_a_lost_session() {
+    let server = forgetful(|seen| {
+        let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
+        let error = error(&seen.id().to_string(), -32001, "Session not found");
+        let body = format!("data: {progress}\n\ndata: {error}\n\n");
+        events(&body, body.len())
+    })
+    .await;
+    let peer = dial(&server).await;
+    let refused = call(&peer).await.unwrap_err();
+    assert!(
+        matches!(&refused, CallError::Refused(why) if why.starts_with("Session not found")),
+        "{refused:?}"
+    );
+    assert_eq!(server.count("tools/call"), 1);
+}
+
+#[tokio::test]
 async fn tool_error_about_a_session_is_passed_on_and_the_next_call_asks_for_the_session() {
     for is_lost in [true, false] {
         let calls = AtomicUsize::new(0);
