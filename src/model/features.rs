@@ -150,6 +150,11 @@ impl FeatureView {
         })
     }
 
+    /// The names of all prompts, as clients know them.
+    pub fn prompt_names(&self) -> impl Iterator<Item = &str> {
+        self.prompts.iter().map(String::as_str)
+    }
+
     /// The definitions for clients. Of two with one URI, the first server's is there.
     pub fn definitions(&self, kind: Feature) -> Vec<String> {
         let mut seen = HashSet::new();
