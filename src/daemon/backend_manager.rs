@@ -179,6 +179,7 @@ impl BackendManager {
             let timing = timing(&backend, refresh);
             let identity = identity(&backend.target);
             let mut source = source(&backend);
+            let mut features = Arc::default();
             let mut accepted = Accepted::Nothing;
             let earlier = before.remove(&name);
             let managed = match connector {
@@ -189,7 +190,10 @@ impl BackendManager {
                 }
                 Connector::New { dial, redact, conversations, agent } => {
                     accepted = tool_pins::load(&self.state, &name);
-                    source.catalog = catalogs::load(&self.state, &name, &identity);
+                    if let Some(kept) = catalogs::load(&self.state, &name, &identity) {
+                        source.catalog = Some(kept.catalog);
+                        features = kept.features;
+                    }
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
@@ -230,6 +234,7 @@ impl BackendManager {
             entries.push(RegistryEntry {
                 lease: managed.lease.clone(),
                 source,
+                features,
                 identity: Some(identity),
                 accepted,
             });
