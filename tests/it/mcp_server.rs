@@ -118,15 +118,17 @@ async fn unknown_name_is_answered_with_a_near_one_that_the_app_may_see() {
         peers::saying("x")
     );
     let rig = Harness::bare(&config).await;
-    rig.bridge.wait_backend("one", "ready").await;
     let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
     let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
     let message = async |client: &Client<'_>, method: &str, name: &str| -> String {
         let answer = client.answer(method, &format!(r#""name":"{name}""#)).await.expect(200);
         answer["error"]["message"].as_str().unwrap_or_default().to_owned()
     };
-    let told = message(&a, "tools/call", "one_ecko").await;
-    assert_eq!(told, "Unknown tool: one_ecko. Did you mean `one_echo`?");
+    wait::soon("a tool", async || {
+        let told = message(&a, "tools/call", "one_ecko").await;
+        (told == "Unknown tool: one_ecko. Did you mean `one_echo`?").then_some(())
+    })
+    .await;
     assert_eq!(message(&a, "tools/call", "weather").await, "Unknown tool: weather");
     assert_eq!(message(&b, "tools/call", "one_ecko").await, "Unknown tool: one_ecko");
     wait::soon("a prompt", async || {

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TOOL = {"name": "add", "description": "Adds.", "inputSchema": {"type": "object"}}
 
-events = queue.Queue()
+# What is to be sent on each stream.
+streams = {}
 
 
 def result_of(method):
@@ -31,9 +32,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        self.event("endpoint", "/messages?session=1")
+        session = str(len(streams))
+        streams[session] = queue.Queue()
+        self.event("endpoint", "/messages?session=" + session)
         while True:
-            self.event("message", events.get())
+            self.event("message", streams[session].get())
 
     def event(self, name, data):
         self.wfile.write(f"event: {name}\ndata: {data}\n\n".encode())
@@ -41,13 +44,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self.path.startswith("/messages"):
+        path, _, session = self.path.partition("?session=")
+        if path != "/messages":
             return self.answer(405)
         if message.get("method") == "notifications/initialized":
             return self.answer(options.initialized)
         if "id" in message:
             result = result_of(message["method"])
-            events.put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+            streams[session].put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
         self.answer(202)
 
     def answer(self, status):
