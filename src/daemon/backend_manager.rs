@@ -249,6 +249,12 @@ impl BackendManager {
         self.backends
             .set(self.managed.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
+        self.supervise(supervisors);
+        changes
+    }
+
+    /// Runs supervisors, each with the bundled agent that ends with it.
+    fn supervise(&mut self, supervisors: Vec<(Supervisor, Option<DropGuard>)>) {
         for (supervisor, agent) in supervisors {
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
@@ -256,7 +262,6 @@ impl BackendManager {
                 drop(agent);
             });
         }
-        changes
     }
 
     /// How the program of `backend` takes its turn to start, if it is an MCP server's: a local tool's

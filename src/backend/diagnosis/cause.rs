@@ -104,7 +104,6 @@ pub(in crate::backend) enum Network {
 }
 
 impl fmt::Display for Cause {
-    #[expect(clippy::too_many_lines, reason = "a table: one text for each cause")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::NoDirectory(cwd) => {
