@@ -32,7 +32,7 @@ pub use self::diagnosis::Remark;
 pub use self::peer::{
     About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
     Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,
-    Reply, Signature, StartLog, TASK_SILENCE, ToolCall,
+    Reply, RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
 
 /// What operators are told of errors that take many words: the name of each, and its text.

@@ -1,5 +1,6 @@
 //! The last good catalog of every backend, on disk: after a restart, the tools of a peer that is
-//! away are still on offer.
+//! away are still on offer. The resources and prompts of an MCP server are kept with it, as a program
+//! that is idle is not asked for them.
 //!
 //! Must not: be trusted for more than that. If a file cannot be read, or was written for another
 //! address or command, the bridge logs that, ignores the file, and asks the peer.
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::backend::registry::Registry;
-use crate::model::{BackendName, Catalog, Content, Gone, Identity};
+use crate::model::{BackendName, Catalog, Content, Feature, Features, Gone, Identity};
 use crate::state_dir::{StateDir, check_format};
 
 /// The interval between attempts to write a file.
@@ -39,13 +40,46 @@ struct File<'a> {
     /// The places of tools that are not listed any more.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     gone: Cow<'a, [Gone]>,
+    /// For an MCP server: its [`FeatureLists`]. They are read by themselves, so that damage in them
+    /// does not take the tools away.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    features: Option<&'a RawValue>,
     /// For an A2A agent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     card: Option<&'a RawValue>,
 }
 
-/// The stored catalog of `name`, if it belongs to `identity`.
-pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<Arc<Catalog>> {
+/// The definitions of resources, templates and prompts.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FeatureLists<'a> {
+    completes: bool,
+    #[serde(borrow)]
+    resources: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    resource_templates: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    prompts: Vec<&'a RawValue>,
+}
+
+/// What is kept of one backend.
+#[derive(Debug)]
+pub struct Kept {
+    pub catalog: Arc<Catalog>,
+    pub features: Arc<Features>,
+}
+
+/// The content of a file.
+#[derive(Debug)]
+pub struct Stored {
+    pub identity: Identity,
+    pub catalog: Catalog,
+    /// Or why they cannot be read.
+    pub features: Result<Features, String>,
+}
+
+/// What is stored of `name`, if it belongs to `identity`.
+pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<Kept> {
     let text = match state.read_kept(&file(name)) {
         Ok(text) => text?,
         Err(error) => {
@@ -54,7 +88,13 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
         }
     };
     match read(&text) {
-        Ok((kept, catalog)) if kept == *identity => Some(Arc::new(catalog)),
+        Ok(stored) if stored.identity == *identity => {
+            let features = stored.features.unwrap_or_else(|error| {
+                warn!(backend = %name, error, "the stored resources and prompts are damaged and are ignored");
+                Features::default()
+            });
+            Some(Kept { catalog: Arc::new(stored.catalog), features: Arc::new(features) })
+        }
         Ok(_) => {
             debug!(backend = %name, "the stored catalog belongs to another peer and is ignored");
             None
@@ -75,16 +115,17 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         // At the stop, a catalog may be there whose write has not been announced yet.
         let Some(news) = news.or_else(|| fresh(&registry, &kept)) else { return };
         let mut failed = false;
-        for (name, identity, catalog) in news {
-            let on_disk = (identity.clone(), catalog.digest().to_owned());
-            let of = name.clone();
+        for Fresh { name, identity, catalog, features } in news {
+            let digests = Digests::new(&identity, &catalog, &features);
+            let (on_disk, of) = (digests.clone(), name.clone());
             let written = state.in_background(move |state| {
                 // The catalog may come from this file.
-                let known = load(state, &of, &identity);
-                if known.is_some_and(|old| old.digest() == catalog.digest()) {
+                let stored = load(state, &of, &identity)
+                    .map(|stored| Digests::new(&identity, &stored.catalog, &stored.features));
+                if stored.is_some_and(|stored| stored == digests) {
                     return Ok(());
                 }
-                state.write_noted(&file(&of), &write(&catalog, &identity))
+                state.write_noted(&file(&of), &write(&catalog, &features, &identity))
             });
             if let Err(error) = written.await {
                 failed = true;
@@ -100,41 +141,66 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
     }
 }
 
-/// For each backend, the stored catalog: its identity and its digest.
-type OnDisk = BTreeMap<BackendName, (Identity, String)>;
+/// What is stored of one backend, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Digests {
+    identity: Identity,
+    catalog: String,
+    features: u64,
+}
+
+impl Digests {
+    fn new(identity: &Identity, catalog: &Catalog, features: &Features) -> Self {
+        let catalog = catalog.digest().to_owned();
+        Self { identity: identity.clone(), catalog, features: features.digest() }
+    }
+}
+
+/// What is to be written of one backend.
+struct Fresh {
+    name: BackendName,
+    identity: Identity,
+    catalog: Arc<Catalog>,
+    features: Arc<Features>,
+}
 
 /// The catalogs that are not stored yet; `None` if all are. A local tool's catalog is not stored,
 /// as it is in the configuration.
-fn fresh(registry: &Registry, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
-    let known = registry.snapshots().into_iter();
-    let catalogs = known.filter_map(|(name, known)| Some((name, known.identity?, known.catalog?)));
-    let is_kept = |name: &BackendName, identity: &Identity, catalog: &Catalog| {
-        kept.get(name).is_some_and(|(of, digest)| of == identity && digest == catalog.digest())
-    };
-    let news: Vec<_> = catalogs
-        .filter(|(_, _, catalog)| !matches!(catalog.content(), Content::Local { .. }))
-        .filter(|(name, identity, catalog)| !is_kept(name, identity, catalog))
-        .collect();
-    (!news.is_empty()).then_some(news)
+fn fresh(registry: &Registry, kept: &BTreeMap<BackendName, Digests>) -> Option<Vec<Fresh>> {
+    let mut news = Vec::new();
+    for (name, snapshot) in registry.snapshots() {
+        let (Some(identity), Some(catalog)) = (snapshot.identity, snapshot.catalog) else {
+            continue;
+        };
+        let is_local = matches!(catalog.content(), Content::Local { .. });
+        let digests = Digests::new(&identity, &catalog, &snapshot.features);
+        if !is_local && kept.get(&name) != Some(&digests) {
+            news.push(Fresh { name, identity, catalog, features: snapshot.features });
+        }
+    }
+    if news.is_empty() { None } else { Some(news) }
 }
 
 fn file(name: &BackendName) -> PathBuf {
     Path::new("catalogs").join(format!("{name}.json"))
 }
 
-pub fn write(catalog: &Catalog, identity: &Identity) -> String {
+pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> String {
+    let lists = write_features(features);
     let mut file = File {
         version: VERSION,
         identity: &identity.0,
         tools: None,
         server_info: None,
         gone: catalog.gone().into(),
+        features: None,
         card: None,
     };
     match catalog.content() {
         Content::Mcp { server_info, tools } => {
             file.server_info = server_info.as_deref();
             file.tools = Some(tools.iter().map(|tool| tool.raw.as_ref()).collect());
+            file.features = lists.as_deref();
         }
         Content::A2a { card } => file.card = Some(card),
         // Not stored.
@@ -143,22 +209,55 @@ pub fn write(catalog: &Catalog, identity: &Identity) -> String {
     serde_json::to_string(&file).expect("raw JSON and strings can be written")
 }
 
-pub fn read(text: &str) -> Result<(Identity, Catalog), String> {
+/// The lists of `features` as JSON; `None` for a server that has none.
+fn write_features(features: &Features) -> Option<Box<RawValue>> {
+    let list = |kind| -> Vec<&RawValue> {
+        let definitions = features.definitions(kind);
+        definitions.filter_map(|definition| serde_json::from_str(definition).ok()).collect()
+    };
+    let lists = FeatureLists {
+        completes: features.has_completion(),
+        resources: list(Feature::RESOURCE),
+        resource_templates: list(Feature::TEMPLATE),
+        prompts: list(Feature::PROMPT),
+    };
+    let has_some = Feature::ALL.iter().any(|kind| features.definitions(*kind).next().is_some());
+    if has_some || lists.completes { serde_json::value::to_raw_value(&lists).ok() } else { None }
+}
+
+fn read_features(text: &str) -> Result<Features, String> {
+    let lists: FeatureLists<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut features = Features::new(lists.completes);
+    for (kind, list) in [
+        (Feature::RESOURCE, lists.resources),
+        (Feature::TEMPLATE, lists.resource_templates),
+        (Feature::PROMPT, lists.prompts),
+    ] {
+        features.add(kind, list.into_iter().map(ToOwned::to_owned).collect());
+    }
+    features.left_out().map_or(Ok(features), Err)
+}
+
+pub fn read(text: &str) -> Result<Stored, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     check_format(file.version, VERSION)?;
     let identity = Identity(file.identity.to_owned());
-    match (file.tools, file.card) {
+    // A file of an earlier version has none.
+    let features =
+        file.features.map_or_else(|| Ok(Features::default()), |lists| read_features(lists.get()));
+    let catalog = match (file.tools, file.card) {
         (Some(tools), None) => {
             let tools = tools.into_iter().map(ToOwned::to_owned).collect();
             let (catalog, left_out) = Catalog::mcp(file.server_info.map(ToOwned::to_owned), tools);
-            match left_out.first() {
-                None => Ok((identity, catalog.with_gone(file.gone.into_owned()))),
-                Some(tool) => Err(format!("tool number {}: {}", tool.index, tool.why)),
+            if let Some(tool) = left_out.first() {
+                return Err(format!("tool number {}: {}", tool.index, tool.why));
             }
+            catalog.with_gone(file.gone.into_owned())
         }
-        (None, Some(card)) => Ok((identity, Catalog::a2a(card.to_owned()))),
-        _ => Err("it holds neither tools nor a card".to_owned()),
-    }
+        (None, Some(card)) => Catalog::a2a(card.to_owned()),
+        _ => return Err("it holds neither tools nor a card".to_owned()),
+    };
+    Ok(Stored { identity, catalog, features })
 }
 
 #[cfg(test)]

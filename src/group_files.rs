@@ -14,7 +14,7 @@ use crate::backend::registry::{Registry, Snapshot};
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedFile};
 use crate::model::maps::HashMap;
-use crate::model::{BackendName, Content};
+use crate::model::{BackendName, Content, Features};
 use crate::{catalogs, tool_pins};
 
 /// How often replicas look for what others have accepted.
@@ -79,7 +79,11 @@ impl GroupFiles {
             if let (Some(identity), Some(catalog)) = (known.identity, known.catalog)
                 && !matches!(catalog.content(), Content::Local { .. })
             {
-                own.push((format!("{CATALOGS}{name}"), catalogs::write(&catalog, &identity)));
+                // Only the order of tools is the group's: each replica asks for the rest itself.
+                own.push((
+                    format!("{CATALOGS}{name}"),
+                    catalogs::write(&catalog, &Features::default(), &identity),
+                ));
             }
         }
         let mut is_written = true;
@@ -114,7 +118,7 @@ impl GroupFiles {
                 info!(%backend, "took over what the operator has accepted at another replica");
             }
         } else {
-            let (identity, catalog) = catalogs::read(&file.text)?;
+            let catalogs::Stored { identity, catalog, .. } = catalogs::read(&file.text)?;
             registry.cataloged_elsewhere(&backend, &identity, catalog);
         }
         self.digests.insert(file.name.clone(), Sha256::digest(&file.text).into());

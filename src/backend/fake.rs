@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
-    Progress, Recorder, ToolCall,
+    Progress, Recorder, RequestedPause, ToolCall,
 };
 use super::registry::{Lease, Registry, RegistryEntry};
 use super::supervisor::{ProgramStart, Timing};
@@ -175,7 +176,8 @@ impl World {
 
 impl World {
     async fn go_or_pause(&self, mood: &watch::Sender<Mood>) -> Result<(), PeerError> {
-        let pause = *self.pausing.lock().unwrap();
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let pause = self.pausing.lock().unwrap().map(|end| RequestedPause { end, status });
         Self::go(mood).await.map_err(|error| error.with_pause(pause))
     }
 }
@@ -195,7 +197,8 @@ pub(crate) fn registry<'a>(
 pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
     let identity = Some(Identity::of(lease.name.as_str()));
     let source = source(lease.name.as_str());
-    RegistryEntry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
+    let (features, accepted) = (Arc::default(), Accepted::Nothing);
+    RegistryEntry { lease: lease.clone(), source, features, identity, accepted }
 }
 
 /// The configuration of a fake backend called `name`.

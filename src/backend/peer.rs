@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -393,6 +394,20 @@ impl Progress {
     }
 }
 
+/// A pause that a peer has asked for with `Retry-After`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestedPause {
+    pub end: Instant,
+    /// The status with which it did.
+    pub status: StatusCode,
+}
+
+impl RequestedPause {
+    pub fn left(self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+}
+
 /// A connection could not be made, was lost, or did not give a catalog.
 ///
 /// The message is for operators: it may name addresses and commands, never a secret. `Display` gives
@@ -405,8 +420,8 @@ pub struct PeerError {
     #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
     cure: Option<Cow<'static, str>>,
-    /// The peer has asked for a pause until then, and nothing is sent to it before.
-    pause: Option<Instant>,
+    /// The peer has asked for a pause, and nothing is sent to it before its end.
+    pause: Option<RequestedPause>,
 }
 
 /// The kind of a failure of a peer, as far as the remedy depends on it.
@@ -478,19 +493,19 @@ impl PeerError {
         Self { text: format!("{}; {more}", self.text), ..self }
     }
 
-    /// The same, where the peer has asked for a pause until `end`.
-    pub fn with_pause(self, end: Option<Instant>) -> Self {
-        Self { pause: end, ..self }
+    /// The same, where the peer has asked for a pause.
+    pub fn with_pause(self, pause: Option<RequestedPause>) -> Self {
+        Self { pause, ..self }
     }
 
-    /// The end of the pause that the peer has asked for, if it is not over.
-    pub fn open_pause(&self) -> Option<Instant> {
-        self.pause.filter(|end| *end > Instant::now())
+    /// The pause that the peer has asked for, if it is not over.
+    pub fn open_pause(&self) -> Option<RequestedPause> {
+        self.pause.filter(|pause| pause.end > Instant::now())
     }
 
     /// How long the peer wants no requests from now on.
     pub fn pause(&self) -> Duration {
-        self.pause.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()))
+        self.pause.map_or(Duration::ZERO, RequestedPause::left)
     }
 
     /// What an operator does about it, where the backend is reached as `target` says.
@@ -536,12 +551,16 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// What a call gets while the peer has asked for a pause until `end`.
-    pub fn paused(end: Instant) -> Self {
-        let left = end.saturating_duration_since(Instant::now());
-        let seconds = left.as_secs_f64().ceil().max(1.0);
+    /// What a call gets in the `pause` that the peer has asked for.
+    pub fn paused(pause: RequestedPause) -> Self {
+        let seconds = pause.left().as_secs_f64().ceil().max(1.0);
+        let why = match pause.status {
+            StatusCode::TOO_MANY_REQUESTS => "has had too many requests",
+            _ => "takes no requests at the moment",
+        };
+        let status = pause.status.as_u16();
         Self::Refused(format!(
-            "The server has had too many requests (HTTP 429), and takes the next one in {seconds} s. \
+            "The server {why} (HTTP {status}), and takes the next one in {seconds} s. \
              The call was not made; make it again then, or do without it."
         ))
     }

@@ -32,7 +32,8 @@ use crate::model::catalog::Tool;
 use crate::model::offer::Source;
 use crate::model::pin::{Accepted, NotTaken, Pins};
 use crate::model::{
-    BackendName, Catalog, Content, FeatureView, Identity, Offer, RefKind, Rights, Route, Target,
+    BackendName, Catalog, Content, FeatureView, Features, Identity, Offer, RefKind, Rights, Route,
+    Target,
 };
 
 /// How many states of a backend are remembered.
@@ -63,6 +64,8 @@ pub struct RegistryEntry {
     /// How the backend is offered. A catalog in it is one that was kept on disk; only a new lease
     /// uses it.
     pub source: Source,
+    /// What was kept on disk with the catalog; only a new lease uses it.
+    pub features: Arc<Features>,
     pub identity: Option<Identity>,
     /// What the operator accepted before, for a backend that is not in the registry yet.
     pub accepted: Accepted,
@@ -119,9 +122,10 @@ struct Holder {
 }
 
 impl Holder {
-    fn new(RegistryEntry { lease, source, identity, .. }: RegistryEntry) -> Self {
+    fn new(RegistryEntry { lease, source, features, identity, .. }: RegistryEntry) -> Self {
         let catalog = source.catalog.clone();
-        Self { lease, known: Snapshot { catalog, identity, ..Snapshot::default() }, source }
+        let known = Snapshot { catalog, features, identity, ..Snapshot::default() };
+        Self { lease, known, source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
@@ -159,6 +163,7 @@ impl Slot {
         if is_same && !is_local {
             next.known.catalog.clone_from(&self.holder.known.catalog);
             next.source.catalog.clone_from(&self.holder.known.catalog);
+            next.known.features.clone_from(&self.holder.known.features);
         }
         if let Some(skipped) = self.next.replace(next) {
             skipped.lease.token.cancel();

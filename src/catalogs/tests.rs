@@ -13,6 +13,16 @@ fn state() -> (tempfile::TempDir, StateDir) {
     (dir, state)
 }
 
+/// What a server offers beside its tools.
+fn features() -> Features {
+    let mut features = Features::new(true);
+    features.add(Feature::RESOURCE, vec![raw(r#"{"uri": "a:b", "name":"b", "x": 1e400}"#)]);
+    features.add(Feature::TEMPLATE, vec![raw(r#"{"uriTemplate":"a:{x}","name":"x"}"#)]);
+    features.add(Feature::PROMPT, vec![raw(r#"{"name":"ask"}"#), raw(r#"{"name":"tell"}"#)]);
+    assert_eq!(features.left_out(), None);
+    features
+}
+
 fn server() -> Catalog {
     let tools = vec![raw(r#"{"name" : "ls", "x": 1e400, "n": 123456789012345678901234567890}"#)];
     Catalog::mcp(Some(raw(r#"{"name": "S", "é": 1.0}"#)), tools).0
@@ -27,9 +37,10 @@ fn it_comes_back_byte_for_byte() {
     {
         let name = BackendName::parse(name).unwrap();
         assert!(load(&state, &name, &identity).is_none());
-        state.write_kept(&file(&name), &write(&catalog, &identity)).unwrap();
+        state.write_kept(&file(&name), &write(&catalog, &Features::default(), &identity)).unwrap();
         let loaded = load(&state, &name, &identity).unwrap();
-        assert_eq!(loaded.digest(), catalog.digest());
+        assert_eq!(loaded.catalog.digest(), catalog.digest());
+        assert_eq!(loaded.features.digest(), Features::default().digest());
     }
 }
 
@@ -37,13 +48,13 @@ fn it_comes_back_byte_for_byte() {
 fn a_catalog_of_another_server_is_not_taken() {
     let (_dir, state) = state();
     let name = BackendName::parse("fs").unwrap();
-    state.write_kept(&file(&name), &write(&server(), &Identity::of("one"))).unwrap();
+    state.write_kept(&file(&name), &write(&server(), &features(), &Identity::of("one"))).unwrap();
     assert!(load(&state, &name, &Identity::of("other")).is_none());
 }
 
 #[test]
 fn a_damaged_file_is_left_out() {
-    let whole = write(&server(), &Identity::of("x"));
+    let whole = write(&server(), &features(), &Identity::of("x"));
     for cut in 0..whole.len() {
         if let Some(part) = whole.get(..cut) {
             assert!(read(part).is_err(), "{part}");
@@ -69,4 +80,59 @@ async fn what_is_there_when_the_bridge_stops_is_kept() {
         keep(registry, state.clone(), stop).await;
         assert!(load(&state, &leases[0].name, &Identity::of("fs")).is_some());
     }
+}
+
+#[test]
+fn features_come_back_with_the_catalog() {
+    let (_dir, state) = state();
+    let (identity, name) = (Identity::of("npx server"), BackendName::parse("fs").unwrap());
+    state.write_kept(&file(&name), &write(&server(), &features(), &identity)).unwrap();
+    let loaded = load(&state, &name, &identity).unwrap();
+    assert_eq!(loaded.catalog.digest(), server().digest());
+    assert_eq!(loaded.features.digest(), features().digest());
+    let resources: Vec<&str> = loaded.features.definitions(Feature::RESOURCE).collect();
+    assert_eq!(resources, [r#"{"uri": "a:b", "name":"b", "x": 1e400}"#], "byte for byte");
+}
+
+#[test]
+fn damaged_features_leave_the_catalog() {
+    let (_dir, state) = state();
+    let (identity, name) = (Identity::of("x"), BackendName::parse("fs").unwrap());
+    let whole = write(&server(), &features(), &identity);
+    for (part, other) in [
+        (r#""completes":true"#, r#""completes":1"#),
+        (r#""prompts":[{"name":"ask"}"#, r#""prompts":[{"nome":"ask"}"#),
+        (r#""resources":"#, r#""resoorces":"#),
+        (r#""features":{"#, r#""features":7,"other":{"#),
+    ] {
+        assert!(whole.contains(part), "{whole}");
+        let damaged = whole.replacen(part, other, 1);
+        assert!(read(&damaged).unwrap().features.is_err(), "{damaged}");
+        state.write_kept(&file(&name), &damaged).unwrap();
+        let loaded = load(&state, &name, &identity).unwrap();
+        assert_eq!(loaded.catalog.digest(), server().digest(), "{damaged}");
+        assert_eq!(loaded.features.digest(), Features::default().digest(), "{damaged}");
+    }
+}
+
+#[test]
+fn file_of_an_earlier_version_is_a_catalog_without_features() {
+    let stored = read(r#"{"version":1,"identity":"x","tools":[{"name":"ls"}]}"#).unwrap();
+    assert_eq!(stored.catalog.tool_count(), 1);
+    assert_eq!(stored.features.unwrap().digest(), Features::default().digest());
+}
+
+#[tokio::test]
+async fn features_that_come_after_the_catalog_are_kept() {
+    let (_dir, state) = state();
+    let (registry, leases) = fake::registry(["fs"]);
+    let lease = &leases[0];
+    let stop = CancellationToken::new();
+    stop.cancel();
+    registry.write(lease, |known| known.catalog = Some(Arc::new(server())));
+    keep(Arc::clone(&registry), state.clone(), stop.clone()).await;
+    registry.write(lease, |known| known.features = Arc::new(features()));
+    keep(registry, state.clone(), stop).await;
+    let loaded = load(&state, &lease.name, &Identity::of("fs")).unwrap();
+    assert_eq!(loaded.features.digest(), features().digest());
 }

@@ -179,6 +179,7 @@ impl BackendManager {
             let timing = timing(&backend, refresh);
             let identity = identity(&backend.target);
             let mut source = source(&backend);
+            let mut features = Arc::default();
             let mut accepted = Accepted::Nothing;
             let earlier = before.remove(&name);
             let managed = match connector {
@@ -189,7 +190,10 @@ impl BackendManager {
                 }
                 Connector::New { dial, redact, conversations, agent } => {
                     accepted = tool_pins::load(&self.state, &name);
-                    source.catalog = catalogs::load(&self.state, &name, &identity);
+                    if let Some(kept) = catalogs::load(&self.state, &name, &identity) {
+                        source.catalog = Some(kept.catalog);
+                        features = kept.features;
+                    }
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
@@ -230,6 +234,7 @@ impl BackendManager {
             entries.push(RegistryEntry {
                 lease: managed.lease.clone(),
                 source,
+                features,
                 identity: Some(identity),
                 accepted,
             });
@@ -244,6 +249,12 @@ impl BackendManager {
         self.backends
             .set(self.managed.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
+        self.supervise(supervisors);
+        changes
+    }
+
+    /// Runs supervisors, each with the bundled agent that ends with it.
+    fn supervise(&mut self, supervisors: Vec<(Supervisor, Option<DropGuard>)>) {
         for (supervisor, agent) in supervisors {
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
@@ -251,7 +262,6 @@ impl BackendManager {
                 drop(agent);
             });
         }
-        changes
     }
 
     /// How the program of `backend` takes its turn to start, if it is an MCP server's: a local tool's

@@ -104,6 +104,23 @@ impl Features {
         (!named.is_empty()).then(|| format!("MCP clients do not get: {named}."))
     }
 
+    /// Whether the server completes arguments.
+    pub fn has_completion(&self) -> bool {
+        self.completes
+    }
+
+    /// The definitions of one kind, without those that are left out.
+    pub fn definitions(&self, kind: Feature) -> impl Iterator<Item = &str> {
+        self.of(kind).map(|item| &*item.json)
+    }
+
+    /// A number that changes with the definitions. It is not the same in another process.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.items, self.completes).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The first resource whose URI `other` has, too.
     pub fn shared_with(&self, other: &Self) -> Option<&str> {
         let uris: HashSet<&str> = other.of(Feature::RESOURCE).map(|item| &*item.id).collect();
@@ -148,6 +165,11 @@ impl FeatureView {
             let name = names.next().filter(|_| kind == Feature::PROMPT);
             (backend, name.unwrap_or(&item.id).as_str(), item)
         })
+    }
+
+    /// The names of all prompts, as clients know them.
+    pub fn prompt_names(&self) -> impl Iterator<Item = &str> {
+        self.prompts.iter().map(String::as_str)
     }
 
     /// The definitions for clients. Of two with one URI, the first server's is there.

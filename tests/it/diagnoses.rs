@@ -164,6 +164,52 @@ async fn noise_on_stdout_of_a_server_that_works_is_remarked() {
     assert_eq!(odd.map(|step| &step["verdict"]), Some(&Value::from("warn")), "{report}");
 }
 
+/// A server may change its ways while it runs, as one does that is replaced below its launcher.
+#[tokio::test]
+async fn misdeeds_of_a_server_that_has_been_ready_are_named() {
+    let config = format!(
+        "upstream: {{sandbox: true}}\nrefresh: {{timeout: 2s}}\nmcp:\n  framed: {}\n  constant: {}\n",
+        peers::hostile_mcp(&["--later", "frames"]),
+        peers::hostile_mcp(&["--later", "zero"])
+    );
+    let bridge = Bridge::start(&config).await;
+    for (name, message, cure) in [
+        ("framed", "frames messages with Content-Length", "one message a line"),
+        (
+            "constant",
+            "its responses have the id 0, whatever the request's id is",
+            "pdate the server",
+        ),
+    ] {
+        bridge.wait_backend(name, "ready").await;
+        bridge.api("POST", &format!("/v1/backends/{name}/refresh"), Some("{}")).await;
+        let degraded = bridge.wait_backend(name, "degraded").await;
+        let error = degraded["lastError"].as_str().unwrap_or_default();
+        assert!(error.contains(message), "{name}: {error}");
+        let [told, what_to_do] = problem(&bridge.status().await, name);
+        assert!(told.contains(message) && what_to_do.contains(cure), "{told}; {what_to_do}");
+    }
+}
+
+#[tokio::test]
+async fn server_over_sse_that_refuses_initialized_is_used_and_remarked() {
+    let server = peers::refusing_initialized("501").await;
+    for transport in ["", ", transport: sse"] {
+        let config = format!(
+            "upstream: {{sandbox: true}}\nmcp:\n  older: {{url: \"{}/sse\"{transport}}}\n",
+            server.url()
+        );
+        let bridge = Bridge::start(&config).await;
+        let backend = bridge.wait_backend("older", "ready").await;
+        assert_eq!((&backend["transport"], &backend["tools"]), (&"sse".into(), &1.into()));
+        let remark = backend["remark"]["message"].as_str().unwrap_or_default();
+        assert!(remark.contains("`notifications/initialized` with HTTP 501"), "{backend}");
+        let event = r#"{"toolUseId":"tu_1","kind":"mcp_local","name":"older_add","args":{}}"#;
+        let answer = bridge.api("POST", "/v1/tool-calls", Some(event)).await.expect(200);
+        assert_eq!(answer["result"], "added", "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn sandbox_begins_empty_without_an_alarm() {
     // A run with tools is driven, and so in the journal.

@@ -109,6 +109,36 @@ async fn wait_in_flight(bridge: &Bridge, count: u64) {
 }
 
 #[tokio::test]
+async fn unknown_name_is_answered_with_a_near_one_that_the_app_may_see() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  \
+         b: {{token: bbbbbbbbbbbbbbbb, tools: {{one: {{allow: [fail]}}}}}}\n\
+         mcp:\n  one: {}\n  say: {}\n",
+        peers::hostile_mcp(&[]),
+        peers::saying("x")
+    );
+    let rig = Harness::bare(&config).await;
+    let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
+    let message = async |client: &Client<'_>, method: &str, name: &str| -> String {
+        let answer = client.answer(method, &format!(r#""name":"{name}""#)).await.expect(200);
+        answer["error"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    wait::soon("a tool", async || {
+        let told = message(&a, "tools/call", "one_ecko").await;
+        (told == "Unknown tool: one_ecko. Did you mean `one_echo`?").then_some(())
+    })
+    .await;
+    assert_eq!(message(&a, "tools/call", "weather").await, "Unknown tool: weather");
+    assert_eq!(message(&b, "tools/call", "one_ecko").await, "Unknown tool: one_ecko");
+    wait::soon("a prompt", async || {
+        let told = message(&a, "prompts/get", "say_sey").await;
+        told.contains("Did you mean `say_").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn definitions_and_results_come_as_the_server_wrote_them() {
     let rig = Harness::start().await;
     let note = r#"{"x-vendor": {"b": 1.0, "a": 123456789012345678901234567890}, "name": "plain_note",  "description": "Notes a text.", "inputSchema": {"type": "object", "#;

@@ -279,6 +279,12 @@ async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
     Peer::start(start).await
 }
 
+/// A server over the older HTTP+SSE that answers `notifications/initialized` with `status`
+/// (tests/peers/sse_mcp.py).
+pub(crate) async fn refusing_initialized(status: &str) -> Peer {
+    python_listener(fetch::interpreter(), "sse_mcp.py", &["--initialized", status]).await
+}
+
 /// The stdio server of the repository that writes down every call (tests/peers/ledger_mcp.py).
 /// It needs a Python and nothing else, so most tests use it.
 pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {

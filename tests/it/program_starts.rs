@@ -7,7 +7,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{bridge::Bridge, harness::new_dir, peers, wait};
+use crate::{bridge::Bridge, harness::new_dir, mcp_server::Client, peers, wait};
 
 /// The directory that steers the servers of tests/peers/starting_mcp.py.
 struct Servers(TempDir);
@@ -210,6 +210,35 @@ async fn lazy_program_is_started_by_its_first_call() {
     called_pid(&bridge, "lazy_pid").await;
     assert_eq!(servers.count("begun lazy"), 2);
     bridge.wait_backend("lazy", "ready").await;
+}
+
+#[tokio::test]
+async fn features_of_an_idle_program_are_listed_and_a_read_starts_it() {
+    let servers = Servers::new();
+    let mut bridge = Bridge::start(&servers.config(&["lazy"], "start: lazy, ")).await;
+    bridge.wait_backend("lazy", "ready").await;
+    let kept = bridge.state("catalogs/lazy.json");
+    wait::soon("its resources should be kept", async || {
+        let text = fs::read_to_string(&kept).unwrap_or_default();
+        text.contains("pid:own").then_some(())
+    })
+    .await;
+    for (request, params, begun) in
+        [("resources/read", r#""uri":"pid:own""#, 2), ("prompts/get", r#""name":"lazy_ask""#, 3)]
+    {
+        bridge.stop().await;
+        bridge.restart().await;
+        bridge.wait_backend("lazy", "idle").await;
+        let client = Client::with_session(&bridge).await;
+        let resources = client.answer("resources/list", "").await.expect(200);
+        assert_eq!(resources["result"]["resources"][0]["uri"], "pid:own", "{resources}");
+        let prompts = client.answer("prompts/list", "").await.expect(200);
+        assert_eq!(prompts["result"]["prompts"][0]["name"], "lazy_ask", "{prompts}");
+        assert_eq!(servers.count("begun lazy"), begun - 1, "a list starts nothing");
+        let answer = client.answer(request, params).await.expect(200);
+        assert!(answer["result"].is_object(), "{answer}");
+        assert_eq!(servers.count("begun lazy"), begun);
+    }
 }
 
 #[tokio::test]

@@ -232,6 +232,33 @@ fn modules_name_only_what_they_may() {
     none("these lines break the direction rules", &offenders);
 }
 
+/// The files of `src` that may start a process by themselves: the function for all others, a process
+/// that adopts no orphans, and a command that ends at once.
+const STARTERS: [&str; 3] =
+    ["src/backend/program/orphans.rs", "src/backend/program/mask.rs", "src/cli/open.rs"];
+
+/// The daemon waits for orphans, so a process that it has started in another way would be taken for
+/// one, and its exit status lost (`orphans::start_own`).
+#[test]
+fn processes_are_started_by_start_own() {
+    let starts = Regex::new(r"\.(spawn|output|status)\(\)").expect("a pattern");
+    let has_commands = Regex::new(r"process::(Command|\{[^}]*\bCommand)").expect("a pattern");
+    let mut starters = BTreeSet::new();
+    for source in sources(&["rs"]) {
+        let is_test = source.path.ends_with("/tests.rs") || source.path.contains("/tests/");
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        if source.path.starts_with("src/")
+            && !is_test
+            && has_commands.is_match(code)
+            && code.lines().any(|line| !is_comment(line) && starts.is_match(line))
+        {
+            starters.insert(source.path);
+        }
+    }
+    let expected = STARTERS.map(str::to_owned);
+    assert_eq!(starters, BTreeSet::from(expected), "processes are begun by `orphans::start_own`");
+}
+
 /// Lists of texts with names; the functions whose calls name one, and where these are.
 const TEXTS: [(&str, &str, &str); 3] = [
     ("src/model/sentences.txt", "sentence", "src/"),

@@ -9,6 +9,8 @@ Options:
   --pages N          list the tools on N pages, one filler tool on each page but the last
   --circle           give the same cursor again and again
   --noise            write garbage to stdout before the handshake and a flood to stderr
+  --later MISDEED    work until the tools are listed, and then answer in frames (`frames`) or with the id 0
+                     (`zero`)
   --die MESSAGE      write MESSAGE to stderr and end with status 7 at once
   --detach FILE      start the processes of the tool `detach` at once, and write their ids to FILE
   --ignore-stdin-end live on after stdin has ended, and ignore SIGTERM
@@ -79,11 +81,13 @@ added = []
 writing = threading.Lock()
 late = []
 subscription = None
+misdeed = None
 
 
 def send(text):
     with writing:
-        sys.stdout.write(text + "\n")
+        framed = "Content-Length: %d\r\n\r\n%s" % (len(text), text)
+        sys.stdout.write(framed if misdeed == "frames" else text + "\n")
         sys.stdout.flush()
 
 
@@ -97,6 +101,7 @@ def note(line):
 
 def respond(id, result):
     """`result` is JSON text, sent as it is."""
+    id = 0 if misdeed == "zero" else id
     send('{"result":%s,"jsonrpc":"2.0","id":%s}' % (result, json.dumps(id)))
 
 
@@ -132,6 +137,8 @@ def list_tools(id, params):
     kind = '"resultType":"complete","ttlMs":86400000,"cacheScope":"private",'
     kind = kind if options.modern else ""
     respond(id, '{%s"x-page":1e400,"tools":[%s]%s}' % (kind, ",".join(tools), more))
+    global misdeed
+    misdeed = options.later
 
 
 def ask():
@@ -405,6 +412,7 @@ def main():
     parser.add_argument("--pages", type=int, default=1)
     parser.add_argument("--circle", action="store_true")
     parser.add_argument("--noise", action="store_true")
+    parser.add_argument("--later", choices=["frames", "zero"])
     parser.add_argument("--die")
     parser.add_argument("--ignore-stdin-end", action="store_true")
     parser.add_argument("--detach")

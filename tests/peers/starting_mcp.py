@@ -37,11 +37,21 @@ def answer(request):
     if method == "initialize":
         return {
             "protocolVersion": "2025-06-18",
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
             "serverInfo": {"name": name, "version": "1"},
         }
     if method == "tools/list":
         return {"tools": [{"name": "pid", "inputSchema": {"type": "object"}}]}
+    if method == "resources/list":
+        return {"resources": [{"uri": "pid:own", "name": "pid"}]}
+    if method == "resources/templates/list":
+        return {"resourceTemplates": []}
+    if method == "prompts/list":
+        return {"prompts": [{"name": "ask"}]}
+    if method == "prompts/get":
+        return {"messages": [{"role": "user", "content": {"type": "text", "text": "What?"}}]}
+    if method == "resources/read":
+        return {"contents": [{"uri": "pid:own", "text": str(os.getpid())}]}
     if method == "tools/call":
         return {"content": [{"type": "text", "text": str(os.getpid())}]}
     return None

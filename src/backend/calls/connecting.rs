@@ -70,8 +70,8 @@ impl Backends {
         }
         let known = self.registry.snapshot(name.as_str());
         let pause = known.and_then(|known| known.last_failure?.open_pause());
-        if let (Some(end), Patience::OfCall(_)) = (pause, patience) {
-            return Err(CallFailure::Call(CallError::paused(end)));
+        if let (Some(pause), Patience::OfCall(_)) = (pause, patience) {
+            return Err(CallFailure::Call(CallError::paused(pause)));
         }
         debug!(backend = %name, "a call waits for the connection");
         let handle = self.all().handles.get(name).cloned();

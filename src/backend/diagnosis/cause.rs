@@ -31,10 +31,21 @@ pub(in crate::backend) enum Cause {
     NoScript(PathBuf),
     UnknownPackage,
     RegistryRefuses,
+    /// The registry is overloaded, or has had too many requests from here.
+    RegistryBusy,
     NothingToRun,
+    /// The package has only these programs.
+    OtherExecutables {
+        package: String,
+        executables: Vec<String>,
+    },
+    /// npx asks whether it may install, and gets no answer.
+    WantsYes,
     /// What an interrupted installation has left, in this directory of the cache.
     DamagedCache(Option<PathBuf>),
     NoModule,
+    /// A library of the system.
+    NoLibrary,
     /// It was written for the first generation of MCP's Python SDK, and has got the second.
     OtherSdk,
     OldRuntime,
@@ -56,6 +67,14 @@ pub(in crate::backend) enum Cause {
     PortInUse,
     DiskFull,
     NoDocker,
+    /// Deno has no permission for what the script does.
+    NotPermitted,
+    /// A container of the same name is there.
+    NameInUse,
+    /// It was started with the option for a terminal.
+    WantsTerminal,
+    /// A container that was started without the option for a stdin.
+    NoStdin,
     SpeaksHttp,
     Framed,
     /// Each response has this id.
@@ -65,6 +84,8 @@ pub(in crate::backend) enum Cause {
     NotServer,
     /// It ended with status 0, and said nothing.
     EndedAtOnce,
+    /// npm has written the reason to this file, and nowhere else.
+    InLog(PathBuf),
     /// It ended with a failure, and said nothing.
     Silent,
     /// It said something that has no other cause here.
@@ -101,11 +122,16 @@ impl fmt::Display for Cause {
             }
             Self::UnknownPackage => "the registry has no such package or version",
             Self::RegistryRefuses => "the registry refuses to give out the package",
-            Self::NothingToRun => "the package has no program of that name",
+            Self::RegistryBusy => "the registry takes no requests at the moment",
+            Self::NothingToRun | Self::OtherExecutables { .. } => {
+                "the package has no program of that name"
+            }
+            Self::WantsYes => "npx asks whether it may install the package",
             Self::DamagedCache(_) => "its installed copy is damaged",
             Self::NoModule => "a module that it needs is not installed",
+            Self::NoLibrary => "a library of the system that it needs is not installed",
             Self::OtherSdk => "it was written for an earlier version of its `mcp` library",
-            Self::OldRuntime => "it needs another version of Node.js or Python",
+            Self::OldRuntime => "it needs another version of Node.js, Python or Java",
             Self::OutOfMemory => "it was killed, as the system does when memory runs out",
             Self::HeapLimit => "it has used up its memory",
             Self::Terminated => "something outside of the bridge has ended it",
@@ -129,6 +155,10 @@ impl fmt::Display for Cause {
             Self::PortInUse => "another process has the port that it wants",
             Self::DiskFull => "the disk is full",
             Self::NoDocker => "Docker cannot be reached",
+            Self::NotPermitted => "Deno has no permission for what it does",
+            Self::NameInUse => "another container has its name",
+            Self::WantsTerminal => "it is started with a terminal, and has none",
+            Self::NoStdin => "its container has no stdin, so it ended at once",
             Self::SpeaksHttp => "it serves HTTP instead of stdin and stdout",
             Self::Framed => "it frames messages with Content-Length, as language servers do",
             Self::ConstantId(id) => {
@@ -137,6 +167,7 @@ impl fmt::Display for Cause {
             Self::WaitsForPerson => "it waits for a person to log in",
             Self::NotServer => "it sends no MCP messages; it printed",
             Self::EndedAtOnce => "it ended by itself and said nothing, unlike an MCP server",
+            Self::InLog(_) => "it did not say why; npm's log has the reason",
             Self::Silent => "it did not say why",
             Self::Failed => "it said",
         };
@@ -190,6 +221,10 @@ impl Cause {
             Self::UnknownPackage => {
                 format!("correct the name or the version of the package: {line}")
             }
+            Self::OtherExecutables { package, executables } => {
+                other_args(program, package, executables)
+            }
+            Self::InLog(path) => format!("read the end of {}", path.display()),
             Self::NothingToRun => {
                 format!("see the package's own page for how it is started, and correct: {line}")
             }
@@ -223,6 +258,21 @@ impl Cause {
                 "give it the registry's credential: in `~/.npmrc` for npm, in `env` for uv and \
                  pip, by `docker login` for Docker"
             }
+            Self::RegistryBusy => {
+                "wait: the bridge starts it again later; if it lasts, see the registry's limits, or \
+                 log in to it"
+            }
+            Self::WantsYes => "write `-y` as the first of its `args`",
+            Self::NoLibrary => {
+                "install the library that it names by the system's package manager, or run the \
+                 program in a container"
+            }
+            Self::NotPermitted => "add the flag that it names to `args`, before the script",
+            Self::NameInUse => {
+                "remove that container, and leave `--name` out of `args`, or add `--rm`"
+            }
+            Self::WantsTerminal => "leave `-t` out of `args`: a server on stdio has `-i` alone",
+            Self::NoStdin => "add `-i` to `args`, behind `run`",
             Self::DamagedCache(_) => {
                 "clean the cache of the tool that installs it: `npm cache clean --force`, or \
                  `uv cache clean`"
@@ -294,4 +344,34 @@ impl Cause {
             _ => "run it by hand, and see what it says",
         }
     }
+}
+
+/// The `args` that start one of `executables` of `package` in the place of the one that it does not
+/// have: uvx takes the name of the package for that of the program.
+fn other_args(program: &Program, package: &str, executables: &[String]) -> String {
+    let speaking = executables.iter().find(|name| name.contains("mcp"));
+    let Some(chosen) = speaking.or(executables.first()) else {
+        return format!("correct: {}", program.command_line());
+    };
+    let mut args = program.argv().split_off(1);
+    let Some(at) = args.iter().position(|word| is_package(word, package)) else {
+        return format!("write `--from {package} {chosen}` in the place of the package in `args`");
+    };
+    args.insert(at, "--from".to_owned());
+    args.insert(at + 2, chosen.clone());
+    let args = serde_json::json!(args);
+    let others: Vec<&str> =
+        executables.iter().filter(|name| *name != chosen).map(String::as_str).collect();
+    match others.is_empty() {
+        true => format!("write `args: {args}`"),
+        false => format!("write `args: {args}`; its other programs are {}", others.join(", ")),
+    }
+}
+
+/// Whether `word` names `package`, maybe with a version or extras.
+fn is_package(word: &str, package: &str) -> bool {
+    let name = word.split(['@', '[', '=', '<', '>']).next().unwrap_or_default();
+    // Python takes these letters for one another.
+    let plain = |name: &str| name.to_lowercase().replace(['_', '.'], "-");
+    plain(name) == plain(package)
 }

@@ -5,13 +5,11 @@
 //!
 //! Must not: look at the file system.
 
-use std::path::PathBuf;
-
 use super::cause::Network;
 use super::paths::{cache_in, npx_cache, path_in};
 use super::signs::{file, has};
-use super::telling_line::npm_error;
-use super::{Cause, Evidence};
+use super::telling_line::{npm_error, plain, telling_line};
+use super::{Cause, Diagnosis, Evidence};
 
 /// Errors of TLS, in the words of Node.js, Python and rustls.
 const UNTRUSTED: [&str; 9] = [
@@ -54,20 +52,44 @@ const UNREACHED: [&str; 11] = [
     "error sending request",
 ];
 
-/// The cause in the words of an installer, in one of the lines on stderr.
-pub(super) fn cause(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
+/// What is wrong in the words of an installer, in one of the lines on stderr.
+pub(super) fn installer(evidence: &Evidence<'_>, lines: &[String]) -> Option<Diagnosis> {
+    let telling = telling_line(lines);
+    if let Some(cause) = failed_request(evidence, lines) {
+        return Some(Diagnosis { cause, line: telling });
+    }
+    let (line, (parts, cause)) = lines.iter().find_map(|line| Some((line, resolver(line)?)))?;
+    // A wrapped line is whole in the telling one.
+    let whole = telling.filter(|telling| has(telling, parts));
+    let line = whole.unwrap_or_else(|| line.trim().to_owned());
+    Some(Diagnosis { cause: completed(evidence, cause), line: Some(line) })
+}
+
+/// The cause in npm's words, or a network that fails.
+fn failed_request(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     npm(evidence, lines).or_else(|| {
-        let asks_registry = |line: &String| {
-            ["/simple/", "failed to fetch", "registry", "pypi.org"]
-                .iter()
-                .any(|it| has(line, &[it]))
-        };
         // The network first: without it, pip says that there is no matching distribution.
         let network = lines.iter().find_map(|line| unreached(evidence, line, true));
-        network
-            .filter(|_| lines.iter().any(asks_registry))
-            .or_else(|| lines.iter().find_map(|line| resolver(evidence, line)))
+        network.filter(|_| lines.iter().any(|line| asks_registry(line)))
     })
+}
+
+/// Whether `line` tells of a request to a registry. Its host is no sign, as each
+/// installation may have another.
+fn asks_registry(line: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        // The index of Python's registries, and the files behind it.
+        "/simple/",
+        ".whl",
+        "failed to fetch",
+        "failed to download",
+        "could not fetch url",
+        "registry",
+        // Docker's registries.
+        "/v2/",
+        "error response from daemon",
+    ];
+    WORDS.iter().any(|words| has(line, &[words]))
 }
 
 /// The cause of a failed connection, if `line` tells of one.
@@ -94,12 +116,16 @@ fn npm(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     if errors.clone().any(no_program) {
         return Some(Cause::NothingToRun);
     }
+    if errors.clone().any(|text| has(text, &["npx canceled due to missing packages"])) {
+        return Some(Cause::WantsYes);
+    }
     let code = errors.find_map(|text| text.strip_prefix("code "))?.trim();
     Some(match code {
         "E404" | "ETARGET" | "ENOVERSIONS" | "EINVALIDTAGNAME" | "EINVALIDPACKAGENAME" => {
             Cause::UnknownPackage
         }
         "E401" | "E403" | "ENEEDAUTH" => Cause::RegistryRefuses,
+        "E429" | "E500" | "E502" | "E503" | "E504" => Cause::RegistryBusy,
         "EBADENGINE" => Cause::OldRuntime,
         "EBADPLATFORM" => Cause::WrongFormat,
         "ENOSPC" => Cause::DiskFull,
@@ -119,9 +145,53 @@ pub(super) fn damaged(evidence: &Evidence<'_>, lines: &[String]) -> Cause {
     Cause::DamagedCache(cache_in(lines.iter()).or_else(computed))
 }
 
-/// What uv, pip and Docker say of packages.
-fn resolver(evidence: &Evidence<'_>, line: &str) -> Option<Cause> {
-    const CAUSES: [(&[&str], Cause); 24] = [
+/// The programs of a package that has none of the wanted name, as uv lists them.
+fn other_executables(evidence: &Evidence<'_>) -> Option<Cause> {
+    const INSTEAD: [&str; 2] = ["`uvx --from ", "`uv tool run --from "];
+    // Earlier versions of uv tell it on stdout.
+    let lines: Vec<String> =
+        evidence.stderr.iter().chain(evidence.stdout).map(|line| plain(line)).collect();
+    let hint = lines.iter().find_map(|line| {
+        let (_, hint) = INSTEAD.iter().find_map(|start| line.split_once(start))?;
+        hint.split('`').next()
+    })?;
+    let (package, executable) = hint.split_once(' ')?;
+    let mut executables = vec![executable.to_owned()];
+    if executable.starts_with('<') {
+        let listed = lines.iter().filter_map(|line| line.strip_prefix("- "));
+        executables = listed.map(str::to_owned).collect();
+    }
+    let package = package.to_owned();
+    (!executables.is_empty()).then_some(Cause::OtherExecutables { package, executables })
+}
+
+/// Parts of a line, in lower case, and the cause that it tells.
+type Sign = (&'static [&'static str], Cause);
+
+/// What uv, pip, Docker, Deno, Bun and Java say of what they are to start.
+fn resolver(line: &str) -> Option<Sign> {
+    const CAUSES: [Sign; 45] = [
+        (&["unsupportedclassversionerror"], Cause::OldRuntime),
+        (&["no matching manifest for"], Cause::WrongFormat),
+        (&["exec format error"], Cause::WrongFormat),
+        (&["version `glibc", "not found"], Cause::WrongFormat),
+        (&["error while loading shared libraries"], Cause::NoLibrary),
+        (&["invalid reference format"], Cause::UnknownPackage),
+        (&["jsr package", "not found"], Cause::UnknownPackage),
+        (&["npm package", "does not exist"], Cause::UnknownPackage),
+        (&["error: get ", " - 404"], Cause::UnknownPackage),
+        (&["daemon", "executable file not found in $path"], Cause::NothingToRun),
+        (&["failed to spawn: `"], Cause::NothingToRun),
+        (&["no main manifest attribute"], Cause::NothingToRun),
+        (&["could not find or load main class"], Cause::NothingToRun),
+        (&["cannot be directly executed"], Cause::NothingToRun),
+        (&["toomanyrequests"], Cause::RegistryBusy),
+        (&["failed to fetch", "429 too many requests"], Cause::RegistryBusy),
+        (&["failed to fetch", "503 service unavailable"], Cause::RegistryBusy),
+        (&["the input device is not a tty"], Cause::WantsTerminal),
+        (&["the container name", "is already in use"], Cause::NameInUse),
+        (&["port is already allocated"], Cause::PortInUse),
+        (&["requires ", " access", "--allow-"], Cause::NotPermitted),
         (&["no interpreter found"], Cause::OldRuntime),
         (&["requires a different python"], Cause::OldRuntime),
         (&["does not satisfy python"], Cause::OldRuntime),
@@ -147,12 +217,14 @@ fn resolver(evidence: &Evidence<'_>, line: &str) -> Option<Cause> {
         (&["failed to install", "archive-v0"], Cause::DamagedCache(None)),
         (&["the wheel is invalid"], Cause::DamagedCache(None)),
     ];
-    let (_, cause) = CAUSES.iter().find(|(parts, _)| has(line, parts))?;
+    CAUSES.into_iter().find(|(parts, _)| has(line, parts))
+}
+
+/// `cause` with what the rest of the output says of it.
+fn completed(evidence: &Evidence<'_>, cause: Cause) -> Cause {
     match cause {
-        Cause::DamagedCache(None) => {
-            let directory: Option<PathBuf> = cache_in(evidence.stderr.iter());
-            Some(Cause::DamagedCache(directory))
-        }
-        cause => Some(cause.clone()),
+        Cause::NothingToRun => other_executables(evidence).unwrap_or(Cause::NothingToRun),
+        Cause::DamagedCache(None) => Cause::DamagedCache(cache_in(evidence.stderr.iter())),
+        cause => cause,
     }
 }

@@ -6,11 +6,11 @@
 //!
 //! Must not: look at the file system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::installers::{damaged, unreached};
 use super::paths::{cache_in, is_hidden, npx_cache, path_in};
-use super::telling_line::{plain, telling_line};
+use super::telling_line::{beside_usage, is_usage, npm_log, plain, telling_line};
 use super::{Cause, Diagnosis, End, Evidence, installers};
 use crate::backend::program::launcher;
 use crate::config::ProgramSandbox;
@@ -68,7 +68,22 @@ pub(super) fn launcher(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     Some(with_line(cause, failure))
 }
 
-/// A signal has ended the program, or one that it had started itself.
+/// Words of a line that tells of a crash.
+const CRASHES: [&str; 10] = [
+    "abort",
+    "assert",
+    "bus error",
+    "core dumped",
+    "corrupt",
+    "fatal",
+    "free()",
+    "illegal instruction",
+    "segmentation",
+    "stack overflow",
+];
+
+/// A signal has ended the program, or one that it had started itself. Only where the program has ended
+/// itself by it, a line says why: another one is from before, and would be taken for the reason.
 pub(super) fn killed(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let lines = clean(evidence.stderr);
     let heap = ["heap out of memory", "memoryerror", "std::bad_alloc", "cannot allocate memory"];
@@ -86,21 +101,27 @@ pub(super) fn killed(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         ILL | ABRT | BUS | SEGV => Cause::Faulted,
         _ => return None,
     };
-    Some(Diagnosis { cause, line: telling_line(evidence.stderr) })
+    let line = match signal {
+        ABRT => telling_line(evidence.stderr),
+        KILL | TERM => None,
+        _ => lines.iter().rev().find(|line| has_any(line, &CRASHES)).cloned(),
+    };
+    Some(Diagnosis { cause, line })
 }
 
 /// npm, uv, pip or Docker have not come as far as to start the program.
 pub(super) fn installer(evidence: &Evidence<'_>) -> Option<Diagnosis> {
-    let lines = clean(evidence.stderr);
-    let cause = installers::cause(evidence, &lines)?;
-    Some(Diagnosis { cause, line: telling_line(&lines) })
+    installers::installer(evidence, &clean(evidence.stderr))
 }
 
 /// Node.js, Python or a shell could not load the program.
 pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     const INNER: [&str; 5] =
         ["command not found", ": not found", "env: ", "executable file not found", "exec: "];
-    const MODULE: [&str; 6] = [
+    const MODULE: [&str; 9] = [
+        "unable to access jarfile",
+        "script not found",
+        "modulenotfound resolving",
         "cannot find module",
         "cannot find package",
         "no module named",
@@ -113,6 +134,8 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     if evidence.end == End::Exit(NOT_THERE) && has_any(&telling, &INNER) {
         // npx starts what it has installed by a shell, which says no more than this.
         let cause = match npx_cache(evidence.program, &evidence.variables) {
+            // npx itself has not been started, as its own interpreter is missing.
+            _ if has(&telling, &["env: "]) => Cause::NoInnerProgram,
             None => Cause::NoInnerProgram,
             directory => Cause::DamagedCache(directory),
         };
@@ -121,11 +144,15 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     if wants_other_sdk(&telling) {
         return Some(with_line(Cause::OtherSdk, &telling));
     }
+    // One of Node.js itself, which an earlier version does not have.
+    if has(&telling, &["cannot find module 'node:"]) {
+        return Some(with_line(Cause::OldRuntime, &telling));
+    }
     if has_any(&telling, &MODULE) {
         // What a module imports is named with the module.
-        let is_script = has_any(&telling, &["cannot find module '/", "can't open file"])
-            && !has(&telling, &["imported from"]);
-        let script = path_in(&telling).filter(|_| is_script);
+        // Where it stands in a trace, a module has asked for it.
+        let is_imported = lines.iter().any(|line| line.trim_start().starts_with("at file://"));
+        let script = script(&telling).filter(|_| !is_imported);
         let cause = match script {
             _ if cache_in(lines.iter()).is_some() => damaged(evidence, &lines),
             Some(path) => Cause::NoScript(path),
@@ -134,6 +161,31 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return Some(with_line(cause, &telling));
     }
     wants_other_runtime(&lines, &telling).then(|| with_line(Cause::OldRuntime, &telling))
+}
+
+/// The file that was to be run, if `line` says that it is missing. What a module imports is named with
+/// the module.
+fn script(line: &str) -> Option<PathBuf> {
+    const MISSING: [&str; 6] = [
+        "cannot find module '/",
+        "can't open file",
+        "unable to access jarfile",
+        "script not found",
+        // Deno and Bun.
+        "module not found \"",
+        "modulenotfound resolving",
+    ];
+    if !has_any(line, &MISSING) || has(line, &["imported from"]) {
+        return None;
+    }
+    path_in(line).or_else(|| relative_path(line))
+}
+
+/// The path that Deno, Bun or Java names, which need not be absolute.
+fn relative_path(line: &str) -> Option<PathBuf> {
+    let (_, path) = line.split_once("jarfile ").or_else(|| line.split_once('"'))?;
+    let path = path.trim_start_matches("file://").split('"').next()?;
+    if path.is_empty() { None } else { Some(path.into()) }
 }
 
 /// Whether a Python server is written for another generation of MCP's SDK. Many servers name no upper
@@ -172,7 +224,9 @@ fn wants_other_runtime(lines: &[String], telling: &str) -> bool {
 /// What stands on stdout in the place of messages, and the ids of messages.
 pub(super) fn stdout(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let stdout = clean(evidence.stdout);
-    if let Some(line) = stdout.iter().find(|line| is_frame(line)).filter(|_| !evidence.worked) {
+    // One that has worked may change to frames; a single line is not why it has ended.
+    let may_frame = !evidence.worked || evidence.end == End::Running;
+    if let Some(line) = stdout.iter().find(|line| is_frame(line)).filter(|_| may_frame) {
         return Some(with_line(Cause::Framed, line));
     }
     if let Some(id) = evidence.stray_id.filter(|_| evidence.end == End::Running) {
@@ -201,11 +255,6 @@ pub(super) fn stdout(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 fn is_frame(line: &str) -> bool {
     let Some((name, value)) = line.split_once(':') else { return false };
     name.eq_ignore_ascii_case("content-length") && value.trim().parse::<u64>().is_ok()
-}
-
-fn is_usage(line: &str) -> bool {
-    let line = line.trim_start().to_lowercase();
-    line.starts_with("usage:") || line.starts_with("usage ") || line.contains(" usage: ")
 }
 
 fn asks_person(line: &str) -> bool {
@@ -239,7 +288,9 @@ pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Optio
     }
     let words =
         ["erofs", "read-only file system", "eacces", "permission denied", "eperm", "enoent"];
-    let words = [&words[..], &["no such file", "filenotfounderror", "can't open"]].concat();
+    let missing =
+        ["no such file", "filenotfounderror", "can't open", "bind source path does not exist"];
+    let words = [&words[..], &missing].concat();
     let error = words.into_iter().find(|words| has(line, &[words]));
     let of_file = error.and_then(|error| file(evidence, &path_in(line)?, error));
     let cause = of_file.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
@@ -255,7 +306,7 @@ pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Optio
 /// The cause of an error with the file `path`: `error` is its code, or the words for it.
 pub(super) fn file(evidence: &Evidence<'_>, path: &Path, error: &str) -> Option<Cause> {
     let read_only = has_any(error, &["erofs", "read-only"]);
-    let missing = has_any(error, &["enoent", "no such file", "filenotfound"]);
+    let missing = has_any(error, &["enoent", "no such file", "filenotfound", "not exist"]);
     let path = path.to_owned();
     Some(match &evidence.program.sandbox {
         _ if is_hidden(evidence, &path, read_only) => Cause::Hidden(path),
@@ -324,7 +375,15 @@ fn is_variable(word: &str) -> bool {
 }
 
 fn refuses_arguments(line: &str) -> bool {
-    const REFUSALS: [&str; 14] = [
+    const REFUSALS: [&str; 22] = [
+        "missing option",
+        "missing parameter",
+        "missing command",
+        "unexpected extra argument",
+        "invalid value for",
+        "too many arguments",
+        "required option",
+        "required arguments were not provided",
         "unrecognized argument",
         "unrecognized option",
         "unexpected argument",
@@ -346,9 +405,19 @@ fn refuses_arguments(line: &str) -> bool {
 /// A program that has ended, and has shown no cause.
 pub(super) fn otherwise(evidence: &Evidence<'_>, telling: Option<String>) -> Diagnosis {
     let lines = clean(evidence.stderr);
+    let log = npm_log(&lines).filter(|_| telling.is_none());
+    if let Some(log) = log {
+        return Diagnosis { cause: Cause::InLog(log), line: None };
+    }
     let usage = lines.iter().find(|line| is_usage(line)).filter(|_| !evidence.worked);
+    if lacks_stdin(evidence) {
+        return Diagnosis { cause: Cause::NoStdin, line: None };
+    }
     match (telling, usage, evidence.stdout.first()) {
-        (_, Some(usage), _) => with_line(Cause::Usage, usage),
+        (_, Some(usage), _) => match beside_usage(&lines) {
+            Some(message) => with_line(Cause::Arguments, &message),
+            None => with_line(Cause::Usage, usage),
+        },
         (Some(line), None, _) => with_line(Cause::Failed, &line),
         (None, None, Some(printed)) if !evidence.worked => {
             with_line(Cause::NotServer, &plain(printed))
@@ -358,4 +427,26 @@ pub(super) fn otherwise(evidence: &Evidence<'_>, telling: Option<String>) -> Dia
         }
         (None, None, _) => Diagnosis { cause: Cause::Silent, line: None },
     }
+}
+
+/// Whether the program is a container without a stdin: a server in it sees the end of its input at
+/// once, and ends as if all were well.
+fn lacks_stdin(evidence: &Evidence<'_>) -> bool {
+    let argv = evidence.program.argv();
+    let command = argv.first().and_then(|command| command.rsplit('/').next());
+    let mut args = argv.iter().skip(1);
+    let is_run =
+        matches!(command, Some("docker" | "podman" | "nerdctl")) && args.any(|word| word == "run");
+    evidence.end == End::Exit(0)
+        && !evidence.worked
+        && is_run
+        && !args.any(|word| is_interactive(word))
+}
+
+/// Whether an argument gives a container a stdin: alone, or in the letters of short options that have
+/// no value.
+fn is_interactive(word: &str) -> bool {
+    let letters = word.strip_prefix('-').unwrap_or_default();
+    word.starts_with("--interactive")
+        || letters.contains('i') && letters.chars().all(|letter| "ditP".contains(letter))
 }

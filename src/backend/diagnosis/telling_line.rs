@@ -3,6 +3,8 @@
 //!
 //! Must not: decide what the line means.
 
+use std::path::PathBuf;
+
 /// What a program writes around the line that says it.
 const FRAMES: [&str; 12] = [
     "at ",
@@ -20,8 +22,12 @@ const FRAMES: [&str; 12] = [
 ];
 
 /// What npm writes around it.
-const NPM_ASIDES: [&str; 14] = [
+const NPM_ASIDES: [&str; 18] = [
     "code ",
+    "command ",
+    "signal ",
+    "gyp info",
+    "gyp verb",
     "syscall ",
     "errno ",
     "path ",
@@ -35,6 +41,25 @@ const NPM_ASIDES: [&str; 14] = [
     "if you are behind",
     "network in most",
     "network this is",
+];
+
+/// How the lines begin in which installers tell of their progress.
+const PROGRESS: [&str; 15] = [
+    "resolved ",
+    "prepared ",
+    "installed ",
+    "audited ",
+    "downloading ",
+    "downloaded ",
+    "download ",
+    "building ",
+    "built ",
+    "updating ",
+    "unable to find image ",
+    "digest: ",
+    "status: downloaded",
+    "saved lockfile",
+    "bytecode compiled ",
 ];
 
 /// Words of a line that tells of a failure.
@@ -71,14 +96,15 @@ pub(super) fn telling_line(lines: &[String]) -> Option<String> {
         .or_else(|| raised(&lines))
         .or_else(|| panicked(&lines))
         .or_else(|| resolver(&lines))
+        .or_else(|| beside_usage(&lines))
         .or_else(|| with_words(&lines))
         .or_else(|| {
             lines.iter().rev().find(|line| is_said(line)).map(|line| line.trim().to_owned())
         })
 }
 
-/// `line` without the codes of a terminal (the log has escaped them), and without the margin that
-/// Python draws beside the errors of a group.
+/// `line` without the codes of a terminal (the log has escaped them), and without the margin or the
+/// box that Python's tools draw around errors.
 pub(super) fn plain(line: &str) -> String {
     const ESCAPE: &str = "\\u{1b}[";
     let mut text = String::with_capacity(line.len());
@@ -89,14 +115,82 @@ pub(super) fn plain(line: &str) -> String {
         rest = code.and_then(|end| after.get(end + 1..)).unwrap_or_default();
     }
     text.push_str(rest);
+    if let Some(boxed) = text.trim_start().strip_prefix("│ ") {
+        return boxed.trim_end_matches(['│', ' ']).to_owned();
+    }
     let inner = text.trim_start().strip_prefix("| ");
     inner.unwrap_or(&text).trim_end().to_owned()
 }
 
-/// Whether `line` is more than decoration.
+/// Whether `line` is more than decoration, and more than an installer's progress.
 fn is_said(line: &str) -> bool {
     let text = line.trim().to_lowercase();
-    text.chars().any(char::is_alphanumeric) && !FRAMES.iter().any(|frame| text.starts_with(frame))
+    let is_aside = npm_error(line).is_some_and(is_npm_aside);
+    // One layer of an image: `0a1b2c: Pull complete`.
+    let is_layer = text.ends_with(": pull complete") || text.contains(": pulling from ");
+    // Node.js itself, as a shell names it, and not one of its modules.
+    let is_node = text.starts_with("node: ");
+    text.chars().any(char::is_alphanumeric)
+        && !is_aside
+        && !is_layer
+        && !is_progress(&text)
+        && (is_node || !FRAMES.iter().any(|frame| text.starts_with(frame)))
+}
+
+/// Whether `text`, in lower case, only tells how far an installer is.
+fn is_progress(text: &str) -> bool {
+    let tells_failure = text.contains("fail") || text.contains("error");
+    text.starts_with("npm warn")
+        || text.starts_with("npm notice")
+        || !tells_failure && PROGRESS.iter().any(|start| text.starts_with(start))
+}
+
+/// Whether `line` begins the help of a program.
+pub(super) fn is_usage(line: &str) -> bool {
+    let line = line.trim_start().to_lowercase();
+    line.starts_with("usage:") || line.starts_with("usage ") || line.contains(" usage: ")
+}
+
+/// The file in which npm has kept the reason, where a line points at it.
+pub(super) fn npm_log(lines: &[String]) -> Option<PathBuf> {
+    let mut errors = lines.iter().filter_map(|line| npm_error(line));
+    let (_, path) = errors.find_map(|text| text.split_once("can be found in: "))?;
+    let path = path.trim();
+    if path.starts_with('/') { Some(path.into()) } else { None }
+}
+
+/// The message of a program that shows its help, too: it stands before or behind the help, whose
+/// own lines have words such as `required`.
+pub(super) fn beside_usage(lines: &[String]) -> Option<String> {
+    let usage = lines.iter().position(|line| is_usage(line))?;
+    let outside =
+        |line: &&String| !line.starts_with([' ', '\t']) && !is_usage(line) && is_said(line);
+    let before = lines.get(..usage)?;
+    let message = lines.iter().rev().filter(outside).find(|line| is_error(line)).or_else(|| {
+        // The line just before the help, or one with a word for a failure.
+        let nearest = before.iter().rev().find(|line| !line.trim().is_empty()).filter(outside);
+        nearest.or_else(|| lines.iter().rev().filter(outside).find(|line| has_word(line)))
+    })?;
+    Some(whole(lines, message))
+}
+
+fn is_error(line: &str) -> bool {
+    let text = line.to_lowercase();
+    text.starts_with("error:") || text.starts_with("error ") || text.contains(": error:")
+}
+
+/// `message` with the next line, if it ends with a colon: some name what is missing only there.
+fn whole(lines: &[String], message: &str) -> String {
+    let next = lines.iter().skip_while(|line| *line != message).nth(1);
+    match next.filter(|next| message.ends_with(':') && next.starts_with([' ', '\t'])) {
+        Some(next) => format!("{} {}", message.trim(), next.trim()),
+        None => message.trim().to_owned(),
+    }
+}
+
+fn has_word(line: &str) -> bool {
+    let text = line.to_lowercase();
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 /// npm's own words for an error.
@@ -121,7 +215,8 @@ fn raised(lines: &[String]) -> Option<String> {
         return None;
     }
     let at = lines.iter().rposition(|line| names_exception(line))?;
-    let message = lines.get(at)?.trim().trim_start_matches("Uncaught ").to_owned();
+    let message = lines.get(at)?.trim().trim_start_matches("Uncaught ");
+    let message = message.trim_start_matches("Caused by: ").to_owned();
     // pydantic has the name of the missing setting in the next two lines.
     if message.contains("validation error") {
         let details = lines.get(at + 1..)?.iter().take(2).map(|line| line.trim());
@@ -144,6 +239,8 @@ fn names_exception(line: &str) -> bool {
         .strip_prefix("Uncaught ")
         .or_else(|| line.strip_prefix("Unhandled exception. "))
         .or_else(|| line.strip_prefix("Exception in thread \"main\" "))
+        // Java: the last cause is the first thing that went wrong.
+        .or_else(|| line.strip_prefix("Caused by: "))
         .unwrap_or(line);
     let Some((name, _)) = line.split_once(": ") else { return line == "KeyboardInterrupt" };
     let name = name.split_once(" [").map_or(name, |(name, _)| name);
@@ -173,18 +270,24 @@ fn resolver(lines: &[String]) -> Option<String> {
     };
     let at = lines.iter().position(|line| is_cause(line))?;
     let first = lines.get(at)?.trim_start();
+    let before = at.checked_sub(1).and_then(|at| lines.get(at)).map_or("", |line| line.trim());
+    if before.starts_with("Error: ") {
+        // Java: the cause only repeats it.
+        return Some(before.to_owned());
+    }
     let text = first.split_once([':', '▶']).map_or(first, |(_, text)| text).trim().to_owned();
     let wrapped = lines.get(at + 1..)?.iter().take_while(|line| {
         first.starts_with('╰') && line.starts_with("      ") && !line.trim().is_empty()
     });
-    Some(wrapped.fold(text, |all, line| format!("{all} {}", line.trim())))
+    let reason = wrapped.fold(text, |all, line| format!("{all} {}", line.trim()));
+    match before.strip_prefix("error: Failed to spawn: ") {
+        // The reason has no name in it.
+        Some(program) => Some(format!("Failed to spawn: {program}: {reason}")),
+        None => Some(reason),
+    }
 }
 
 /// The last line with a word for a failure.
 fn with_words(lines: &[String]) -> Option<String> {
-    let tells = |line: &&String| {
-        let text = line.to_lowercase();
-        is_said(line) && WORDS.iter().any(|word| text.contains(word))
-    };
-    lines.iter().rev().find(tells).map(|line| line.trim().to_owned())
+    lines.iter().rev().find(|line| is_said(line) && has_word(line)).map(|line| whole(lines, line))
 }

@@ -7,6 +7,7 @@ use super::cause::Network;
 use super::*;
 use crate::config::{Confinement, ProgramSandbox};
 
+mod launchers;
 mod programs;
 mod starts;
 

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, number, only_reads, raw_request_of};
-use crate::backend::{CallError, ErrorReply, NotRead, PeerError, PeerErrorKind};
+use crate::backend::{CallError, ErrorReply, NotRead, PeerError, PeerErrorKind, RequestedPause};
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;
@@ -48,9 +48,12 @@ pub(super) use request::{Body, Endpoint};
 pub(super) use session::says_no_session;
 use session::{Verdict, verdict};
 
-/// What an operator does about a pause.
+/// What an operator does about a pause after too many requests.
 const PAUSE_CURE: &str = "wait: the bridge asks again when the pause is over; if it comes often, lower \
     the entry's `concurrency` or set a `quota`, or have the server allow more";
+/// What an operator does about the pause of a server that is overloaded, or is not there.
+const OUTAGE_CURE: &str = "wait: the bridge asks again when the pause is over; if it lasts, see the log of \
+    the server, or of the gateway before it";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -76,9 +79,9 @@ pub(super) enum HttpFailure {
     /// The server does not know the session of the request, which has not run.
     #[error("the server has forgotten the session (HTTP {0})")]
     NoSession(StatusCode),
-    /// The server has asked for a pause until this time, and runs nothing before.
+    /// The server has asked for a pause, and runs nothing before its end.
     #[error("{}", pause::paused(*.0))]
-    Paused(Instant),
+    Paused(RequestedPause),
     /// The server speaks the older HTTP+SSE.
     #[error("the server speaks the older HTTP+SSE: set `transport: sse`, or leave `transport` out")]
     Older,
@@ -237,7 +240,7 @@ impl Http {
             let url = &self.endpoint.url;
             let sent = self.endpoint.request(Method::GET, url, headers.clone(), Body::default());
             match sent.await {
-                Err(HttpFailure::Paused(end)) => sleep_until(end).await,
+                Err(HttpFailure::Paused(pause)) => sleep_until(pause.end).await,
                 outcome => return outcome,
             }
         }
@@ -540,7 +543,10 @@ impl HttpFailure {
     pub(super) fn cure(&self) -> Option<&'static str> {
         match self {
             Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
-            Self::Paused(_) => Some(PAUSE_CURE),
+            Self::Paused(pause) if pause.status == StatusCode::TOO_MANY_REQUESTS => {
+                Some(PAUSE_CURE)
+            }
+            Self::Paused(_) => Some(OUTAGE_CURE),
             Self::Page(_) => Some(answers::PAGE_CURE),
             Self::Status(status) => answers::cure(*status),
             _ => None,
@@ -549,7 +555,7 @@ impl HttpFailure {
 
     /// The failure as one of the server.
     pub(super) fn peer_error(&self) -> PeerError {
-        let pause = if let Self::Paused(end) = self { Some(*end) } else { None };
+        let pause = if let Self::Paused(pause) = self { Some(*pause) } else { None };
         let error = PeerError::new(self.kind(), self.to_string());
         error.with_cure(self.cure()).with_pause(pause)
     }
@@ -571,15 +577,15 @@ impl HttpFailure {
     /// Notes the failure in the request, and ends the request if the failure is an answer.
     pub(super) fn tell(&self, raw_request: &RawRequest) {
         raw_request.failure.get_or_init(|| self.kind());
-        if let Self::Paused(end) = self {
-            raw_request.pause.get_or_init(|| *end);
+        if let Self::Paused(pause) = self {
+            raw_request.pause.get_or_init(|| *pause);
         }
         raw_request.settle(Err(match self {
             Self::Unreadable(why) => CallError::Unreadable(why.clone()),
             Self::NotRead(why) => CallError::NotRead(*why),
             // The connection was merely lost.
             Self::NotSent(..) | Self::Lost(..) | Self::Token(_) | Self::NoSession(_) => return,
-            Self::Paused(end) => CallError::paused(*end),
+            Self::Paused(pause) => CallError::paused(*pause),
             Self::Older => CallError::Unreadable(self.to_string()),
             Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
             Self::Page(_) => CallError::Unreadable(self.to_string()),

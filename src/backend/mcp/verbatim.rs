@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 use super::oddities::Oddities;
 use super::questions::Inputs;
 use crate::backend::log::Removal;
-use crate::backend::{Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply};
+use crate::backend::{
+    Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply, RequestedPause,
+};
 use crate::model::json::one_line;
 use crate::model::{CallRequest, Members, member, string_member};
 
@@ -73,8 +75,8 @@ pub(super) struct RawRequest {
     written: AtomicBool,
     /// How the transport failed; only the first failure counts.
     pub(super) failure: OnceLock<PeerErrorKind>,
-    /// The end of the pause that the server has asked for instead of an answer.
-    pub(super) pause: OnceLock<Instant>,
+    /// The pause that the server has asked for instead of an answer.
+    pub(super) pause: OnceLock<RequestedPause>,
     /// How often the server refused it, as it did not know the session.
     lost_sessions: AtomicUsize,
     outcome: Mutex<Option<Called<Reply>>>,

@@ -147,7 +147,7 @@ impl Guard {
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let process = orphans::start_own(|| command.spawn(), |process| Some(process.id()))?;
+        let process = orphans::start_own(&mut command)?;
         Ok(Self { binary, process, line })
     }
 

@@ -100,7 +100,7 @@ fn probe(launcher: &Path) -> Result<(), String> {
     let mut command = Command::new(launcher);
     command.args(launcher::probe(launcher)).env_clear().current_dir("/").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = orphans::start_own(|| command.spawn(), |process| Some(process.id()))
+    let output = orphans::start_own(&mut command)
         .and_then(std::process::Child::wait_with_output)
         .map_err(|error| format!("cannot start {}: {error}", launcher.display()))?;
     if output.status.success() { Ok(()) } else { Err(launcher::apology(&output.stderr)) }

@@ -118,15 +118,46 @@ pub fn adopt() {
     }
 }
 
-/// Starts a process that its starter waits for. `id` is the number of the process.
-pub(crate) fn start_own<P>(
-    start: impl FnOnce() -> io::Result<P>,
-    id: impl FnOnce(&P) -> Option<u32>,
-) -> io::Result<P> {
+/// A command of the standard library or of tokio.
+pub(crate) trait OwnCommand {
+    type Process;
+
+    fn start(&mut self) -> io::Result<Self::Process>;
+
+    fn id(process: &Self::Process) -> Option<u32>;
+}
+
+impl OwnCommand for std::process::Command {
+    type Process = std::process::Child;
+
+    fn start(&mut self) -> io::Result<Self::Process> {
+        self.spawn()
+    }
+
+    fn id(process: &Self::Process) -> Option<u32> {
+        Some(process.id())
+    }
+}
+
+impl OwnCommand for tokio::process::Command {
+    type Process = tokio::process::Child;
+
+    fn start(&mut self) -> io::Result<Self::Process> {
+        self.spawn()
+    }
+
+    fn id(process: &Self::Process) -> Option<u32> {
+        process.id()
+    }
+}
+
+/// Starts a process that its starter waits for. The keeper would take one that was started in another
+/// way for an orphan, and take its exit status from its starter.
+pub(crate) fn start_own<C: OwnCommand>(command: &mut C) -> io::Result<C::Process> {
     let mut own = OWN.lock();
-    let process = start()?;
+    let process = command.start()?;
     if ADOPTS.load(Ordering::Acquire) {
-        own.extend(id(&process).and_then(|id| NonZeroI32::new(id.cast_signed())));
+        own.extend(C::id(&process).and_then(|id| NonZeroI32::new(id.cast_signed())));
     }
     Ok(process)
 }

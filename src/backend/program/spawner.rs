@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -29,7 +29,7 @@ pub(super) async fn spawn(mut command: Command, mark: Mark) -> io::Result<Starte
     let job: Job = Box::new(move || {
         let _in_runtime = runtime.enter();
         // If the caller is gone, the reply is dropped here, which kills the program.
-        let process = orphans::start_own(|| command.spawn(), Child::id);
+        let process = orphans::start_own(&mut command);
         drop(reply.send(process.and_then(|process| Started::new(process, mark))));
     });
     let jobs = JOBS.get_or_init(start).as_ref();

@@ -118,7 +118,11 @@ impl Outage {
     fn failed(&mut self, error: &PeerError, now: Instant) {
         let since = *self.since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
-        self.last = Some(Failure { at: now, kind: error.kind, pause: error.open_pause() });
+        self.last = Some(Failure {
+            at: now,
+            kind: error.kind,
+            pause: error.open_pause().map(|pause| pause.end),
+        });
         let outage = now.duration_since(since);
         if outage >= HOUR {
             self.waits.raise_cap(DAY_CAP);

@@ -59,7 +59,9 @@ pub(super) fn sources(config: &Config) -> Vec<Source> {
 fn source(state: &StateDir, backend: &Backend) -> Source {
     let catalog = match &backend.target {
         Target::Local(tool) => Some(Arc::new(Catalog::local(Arc::clone(&tool.input)))),
-        target => catalogs::load(state, &backend.name, &daemon::identity(target)),
+        target => {
+            catalogs::load(state, &backend.name, &daemon::identity(target)).map(|kept| kept.catalog)
+        }
     };
     let mut accepted = tool_pins::load(state, &backend.name);
     let review = accepted.judge(backend.pin, catalog.as_deref(), &backend.naming);

@@ -66,7 +66,7 @@ fn of_address(address: &str, rest: &str) -> Vec<String> {
     let last = path_words.last();
     let base = match host {
         Some(Host::Domain(domain)) if is_code_host(domain) => last.cloned(),
-        Some(Host::Domain(domain)) => of_domain(domain),
+        Some(Host::Domain(domain)) => of_package_page(path).or_else(|| of_domain(domain)),
         Some(Host::Ipv4(_) | Host::Ipv6(_)) => last.cloned(),
         None => telling(rest.split('/').next().unwrap_or_default()),
     };
@@ -79,7 +79,28 @@ fn of_address(address: &str, rest: &str) -> Vec<String> {
 }
 
 fn is_code_host(domain: &str) -> bool {
-    ["github.com", "gitlab.com", "bitbucket.org", "www.npmjs.com", "pypi.org"].contains(&domain)
+    ["github.com", "gitlab.com", "bitbucket.org"].contains(&domain)
+}
+
+/// The name of the package whose page is at `path`, such as `/package/@scope/NAME/v/1.2` or
+/// `/project/NAME/1.2`. The host of such a page is a registry, whose name would fit every package.
+fn of_package_page(path: &str) -> Option<String> {
+    let mut words = path.split('/').filter(|word| !word.is_empty());
+    if !matches!(words.next()?, "package" | "project") {
+        return None;
+    }
+    let first = words.next().filter(|word| !is_version(word))?;
+    let package = match first.starts_with('@') {
+        true => format!("{first}/{}", words.next()?),
+        false => first.to_owned(),
+    };
+    // With more behind it, this is the path of a server.
+    if words.all(is_version) { Some(of_package(&package)) } else { None }
+}
+
+/// Whether `word` is a part of a version in a path: `v`, `1.2.0`.
+fn is_version(word: &str) -> bool {
+    word == "v" || word.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// The first part of a host's name that tells one server from another.

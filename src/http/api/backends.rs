@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -109,7 +109,7 @@ impl Api {
         let rules = self.backends().rules(&name);
         let start = rules.filter(|it| it.program().is_some()).map(|it| it.start.timeout);
         let limit = DOCTOR + start.unwrap_or_default();
-        let started = orphans::start_own(|| doctor.spawn(), Child::id);
+        let started = orphans::start_own(&mut doctor);
         let report = async { started?.wait_with_output().await };
         let output = tokio::select! {
             output = timeout(limit, report) => output,

@@ -51,16 +51,22 @@ struct Of {
     turns: Semaphore,
 }
 
-/// The answer to a call of a tool that is not on offer, with the name that it probably stands for.
-fn no_such_tool(offer: &Offer, name: &str) -> String {
+/// A question about the tool of `offer` that `name` probably stands for, after a space; empty without
+/// one. An offer has only what its app may see, so that nothing else is named.
+pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
     let refs = offer.backends().flat_map(|(_, offered)| offered.refs().chain(offered.hidden()));
     let own = offer.own(|_| true).map(|(_, one)| one);
     let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
-    let meant = did_you_mean(name, names.filter(|other| *other != name));
-    let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
+    let near = did_you_mean(name, names.filter(|other| *other != name));
+    near.map(|near| format!(" Did you mean `{near}`?")).unwrap_or_default()
+}
+
+/// The answer to a call of a tool that is not on offer.
+fn no_such_tool(offer: &Offer, name: &str) -> String {
+    let suggestion = suggestion(offer, name);
     format!(
-        "The bridge has no tool `{name}` of this kind.{meant} `mantyx-bridge status` shows which \
-         backends are down and which tools are withdrawn."
+        "The bridge has no tool `{name}` of this kind.{suggestion} `mantyx-bridge status` shows \
+         which backends are down and which tools are withdrawn."
     )
 }
 

@@ -32,8 +32,8 @@ impl Connection {
                 return Ok(List { ttl: pages.ttl, items: pages.items, cut: None });
             }
             let page = page.and_then(|page| Ok(page?)).map_err(|error| {
-                if let Some(end) = raw_request.pause.get() {
-                    return http::HttpFailure::Paused(*end).peer_error();
+                if let Some(pause) = raw_request.pause.get() {
+                    return http::HttpFailure::Paused(*pause).peer_error();
                 }
                 let kind = raw_request.failure.get().copied().unwrap_or(match error {
                     CallError::NotSent(_) | CallError::NoSession(_) | CallError::Lost(_) => {

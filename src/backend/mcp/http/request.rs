@@ -10,14 +10,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::ResponseBuilderExt as _;
-use tokio::time::Instant;
 use url::Url;
 
 use super::pause::Pause;
 use super::{HttpFailure, SESSION, refusal, says_no_session};
-use crate::backend::address;
 use crate::backend::auth::Tokens;
 use crate::backend::diagnosis::redirect::redirected;
+use crate::backend::{RequestedPause, address};
 use crate::{error_chain, http_client};
 
 /// What to do about a server that redirects without end.
@@ -71,9 +70,9 @@ impl Endpoint {
         Self { client, url, headers, tokens, pause, socket: socket.map(Path::to_owned) }
     }
 
-    /// The end of the pause that the server has asked for, if it is not over.
-    pub(in crate::backend::mcp) fn pause(&self) -> Option<Instant> {
-        self.pause.end()
+    /// The pause that the server has asked for, if it is not over.
+    pub(in crate::backend::mcp) fn pause(&self) -> Option<RequestedPause> {
+        self.pause.open()
     }
 
     /// Sends one request to `url`, which has the server's own origin; with a token, if the server
@@ -100,8 +99,8 @@ impl Endpoint {
     ) -> Result<reqwest::Response, HttpFailure> {
         let mut url = url.clone();
         for _hop in 0..=MOST_REDIRECTS {
-            if let Some(end) = self.pause.end() {
-                return Err(HttpFailure::Paused(end));
+            if let Some(pause) = self.pause.open() {
+                return Err(HttpFailure::Paused(pause));
             }
             let request = self.client.request(method.clone(), url.clone());
             let request = request.headers(headers.clone()).body(body.bytes.clone());
@@ -116,8 +115,8 @@ impl Endpoint {
             let status = response.status();
             let repeats =
                 matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
-            if let Some(end) = self.pause.take(status, response.headers()) {
-                return Err(HttpFailure::Paused(end));
+            if let Some(pause) = self.pause.take(status, response.headers()) {
+                return Err(HttpFailure::Paused(pause));
             }
             if status == StatusCode::UNAUTHORIZED && headers.contains_key(SESSION) {
                 return without_session(response).await;

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
+use crate::http::api::calls::suggestion;
 use crate::model::json::{each_member, one_line};
 use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
 use crate::random;
@@ -175,10 +176,15 @@ impl Client<'_> {
     fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Replied<(Route, Call)> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
-        let route = offer.route(&name);
-        // MCP, Tools: Error Handling.
-        let route =
-            route.ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
+        let Some(route) = offer.route(&name) else {
+            // The words of MCP, Tools: Error Handling.
+            let mut why = format!("Unknown tool: {name}");
+            let suggestion = suggestion(offer, &name);
+            if !suggestion.is_empty() {
+                why = format!("{why}.{suggestion}");
+            }
+            return Err(RpcError::invalid_params(why));
+        };
         let args = request.get("arguments").filter(|args| args.get() != "null");
         if args.is_some_and(|args| !args.get().starts_with('{')) {
             return Err(RpcError::invalid_params("`arguments` must be an object."));

@@ -12,6 +12,7 @@ use super::{
     with,
 };
 use crate::budget::Budget;
+use crate::config::error::did_you_mean;
 use crate::model::{BackendName, Feature, FeatureView, form, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
@@ -45,7 +46,11 @@ impl Client<'_> {
     pub(super) async fn prompt(&self, request: &Request<'_>) -> Replied {
         let name = request.string("name").unwrap_or_default();
         let view = self.features();
-        let unknown = || RpcError::invalid_params(format!("Unknown prompt: {name}"));
+        let unknown = || {
+            let near = did_you_mean(&name, view.prompt_names());
+            let near = near.map(|near| format!(". Did you mean `{near}`?")).unwrap_or_default();
+            RpcError::invalid_params(format!("Unknown prompt: {name}{near}"))
+        };
         let (backend, own) = view.find(Feature::PROMPT, &name).ok_or_else(unknown)?;
         let mut params = request.params();
         params["name"] = own.into();
