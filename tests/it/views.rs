@@ -30,10 +30,10 @@ impl Large {
         let dir = TempDir::new().expect("a directory");
         let catalog = dir.path().join("catalog.json");
         let tool = |n: usize| {
-            let text = format!("{n} {}", "what it does ".repeat(150));
+            let text = format!("{n} {}", "what it does ".repeat(300));
             json!({"name": format!("tool_{n}"), "description": text, "inputSchema": {"type": "object"}})
         };
-        let tools: Vec<Value> = (0..3_000).map(tool).collect();
+        let tools: Vec<Value> = (0..1_500).map(tool).collect();
         fs::write(&catalog, json!({ "tools": tools }).to_string()).expect("a file");
         let config = format!(
             "upstream: {{sandbox: true}}\napps:\n  a: {{token: {}}}\n  b: {{token: {}}}\nmcp:\n  c: {}\n\
@@ -48,7 +48,7 @@ impl Large {
             let request = Request::new("GET", "/v1/status").bearer(&token("b"));
             let status = request.send(this.bridge.addr()).await.answer().await.value();
             let backends = status["backends"].as_array()?.clone();
-            backends.iter().any(|one| one["tools"] == 3_000).then_some(())
+            backends.iter().any(|one| one["tools"] == 1_500).then_some(())
         })
         .await;
         this
