@@ -56,7 +56,8 @@ impl Rig {
         let name = BackendName::parse("scripted").unwrap();
         let state = Arc::<ConnectionState>::default();
         let (reader, writer) = split(ours);
-        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
+        let (stdio, _rest) =
+            Stdio::new(name.clone(), Arc::clone(&state), (reader, writer), Arc::default());
         let conversation = Conversation::new(name, Arc::clone(&state), stdio);
         Self { conversation, state, proposals: Proposals::default(), seen, _server: server }
     }

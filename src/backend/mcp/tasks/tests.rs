@@ -86,7 +86,8 @@ impl Fake {
 
         let name = BackendName::parse("fake").unwrap();
         let state = Arc::<ConnectionState>::default();
-        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
+        let (stdio, _rest) =
+            Stdio::new(name.clone(), Arc::clone(&state), (reader, writer), Arc::default());
         let mut conversation = Conversation::new(name.clone(), Arc::clone(&state), stdio);
         let agreement = match era {
             Era::Modern => conversation.discover().await,
