@@ -24,6 +24,7 @@ pub mod program;
 pub mod queue;
 pub mod quota;
 pub mod registry;
+pub mod seat;
 pub mod supervisor;
 mod trust;
 pub mod turns;

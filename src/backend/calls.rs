@@ -24,6 +24,7 @@ use super::peer::{
 };
 use super::queue::{AdmissionQueue, Permit, Rejected};
 use super::registry::{InUse, Phase, Registry};
+use super::seat::Seat;
 use crate::config::Backend;
 use crate::metrics;
 use crate::model::rights::permission;
@@ -91,6 +92,8 @@ pub struct CallContext {
     pub client: Option<Arc<McpClient>>,
     /// Takes the questions of the call's server for a person, if no MCP client has made the call.
     pub person: Option<mpsc::Sender<Question>>,
+    /// The permits of the call.
+    pub seat: Arc<Seat>,
 }
 
 /// The breaker's pass and the permits that a call holds while it runs.
@@ -98,7 +101,7 @@ struct Admission<'a> {
     /// `None` if the bridge only asks for work that was started before: that is no new call, so the
     /// breaker has no say.
     pass: Option<Pass<'a>>,
-    _own: Permit,
+    own: Permit,
     of_all: Permit,
 }
 
@@ -222,7 +225,8 @@ impl Backends {
             self.check_peer(call)?;
             let app = &call.request.app;
             let admitted = admit(backend, &all.permits, (app, call.handle.is_none()), limits);
-            let Admission { pass, _own, of_all } = admitted.await?;
+            let Admission { pass, own, of_all } = admitted.await?;
+            let _in_seat = call.seat.put(&backend.queue, app, own);
             let mut made = pin!(self.make(call, limits));
             let outcome = match timeout(SHARED_FOR, made.as_mut()).await {
                 Ok(outcome) => outcome,
@@ -384,6 +388,7 @@ impl Backends {
             Arc::clone(&call.permission_check),
             Arc::clone(&call.request),
         );
+        progress.seat = Some(Arc::clone(&call.seat));
         if let Some(backend) = backend {
             progress.removal.redact = Arc::clone(&backend.rules.redact);
             progress.removal.redacted = backend.metrics().redacted.clone();
@@ -506,7 +511,7 @@ async fn admit<'a>(
         false => CallFailure::Call(CallError::Lost("no turn to ask for it".to_owned())),
     })?;
     let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
-    Ok(Admission { pass, _own: own, of_all })
+    Ok(Admission { pass, own, of_all })
 }
 
 /// The span of one dispatch to a peer.

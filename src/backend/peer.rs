@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::diagnosis::Remark;
 use super::log::Removal;
 use super::program::hiding::Exposure;
+use super::seat::Seat;
 use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
@@ -290,6 +292,8 @@ pub struct Progress {
     pub(super) client: Option<Arc<McpClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
+    /// The permits of the call.
+    pub(super) seat: Option<Arc<Seat>>,
     /// What is removed from what the peer says.
     pub(super) removal: Removal,
 }
@@ -355,7 +359,8 @@ impl Progress {
     /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
     ///
     /// `None` if no client can answer it, the daemon stops, or the call may not be made any more: the
-    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does.
+    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does. Other
+    /// calls have its permits.
     pub async fn ask(
         &self,
         key: Option<String>,
@@ -377,15 +382,30 @@ impl Progress {
         let (open, draining) =
             client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
         open.fetch_add(1, Ordering::Relaxed);
-        let answer = loop {
+        let open_question = self.seat.as_ref().map(Seat::open_question);
+        let answer = self.alive_until(async {
             tokio::select! {
-                answer = &mut answered => break answer.ok(),
-                () = draining.cancelled() => break None,
+                answer = &mut answered => answer.ok(),
+                () = draining.cancelled() => None,
+            }
+        });
+        let answer = answer.await;
+        open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(question) = open_question {
+            self.alive_until(question.end()).await;
+        }
+        answer.filter(|_| self.is_permitted())
+    }
+
+    /// Waits for `work`, while the call's time-out does not pass.
+    async fn alive_until<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
                 () = sleep(ALIVE) => self.touch(),
             }
-        };
-        open.fetch_sub(1, Ordering::Relaxed);
-        answer.filter(|_| self.is_permitted())
+        }
     }
 
     /// Ends when the call has been touched since this last ended.

@@ -28,7 +28,8 @@ use super::shares::Shares;
 use crate::audit::Audit;
 use crate::backend::calls::{Backends, CallContext};
 use crate::backend::peer::PermissionCheck as _;
-use crate::backend::queue::{Permit, Rejected};
+use crate::backend::queue::Rejected;
+use crate::backend::seat::{InSeat, Seat};
 use crate::backend::{McpClient, Question};
 use crate::budget;
 use crate::config::App;
@@ -298,6 +299,7 @@ impl Calls {
             deadline: Instant::now() + recorder.left_of(within),
             client: None,
             person: Some(person),
+            seat: Arc::default(),
             recorder: Arc::clone(&recorder) as _,
         };
         let questions = tokio::sync::Mutex::new(questions);
@@ -346,8 +348,8 @@ impl Calls {
                 call.permission_check.approve_as(shown);
             }
             let settings = self.settings();
-            let _permit = match settings.admit(request).await {
-                Ok(permit) => permit,
+            let _in_seat = match settings.admit(request, &call.context.seat).await {
+                Ok(in_seat) => in_seat,
                 Err(busy) => return Ok(busy),
             };
             let made = self.make(call).await?;
@@ -421,12 +423,12 @@ impl Settings {
     }
 
     /// Waits for a permit of the app, if the app has a limit.
-    async fn admit(&self, call: &CallRequest) -> Result<Option<Permit>, Made> {
+    async fn admit(&self, call: &CallRequest, seat: &Arc<Seat>) -> Result<Option<InSeat>, Made> {
         let queue = self.app(&call.app).and_then(|app| app.queue.as_ref());
         let Some(queue) = queue else { return Ok(None) };
         let patience = self.limits.timeout / 4;
         let why = match queue.acquire(&call.app, Instant::now() + patience).await {
-            Ok(permit) => return Ok(Some(permit)),
+            Ok(permit) => return Ok(Some(seat.put(queue, &call.app, permit))),
             Err(Rejected::QueueFull) => sentence("app_queue_full", &[]),
             Err(Rejected::Late) => {
                 let seconds = format!("{:.0}", patience.as_secs_f64());

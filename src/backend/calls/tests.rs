@@ -104,6 +104,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
         client: None,
+        seat: Arc::default(),
         person: None,
     }
 }

@@ -27,6 +27,8 @@ use crate::tasks::in_background;
 
 /// How long a request waits until its answer may be written.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer that is written waits for room. The app's next one waits with it.
+const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 /// The largest answer that is not counted.
 const SMALL: u64 = 16 << 10;
 
@@ -136,7 +138,8 @@ async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body
     let size = answer.body().size_hint().exact().filter(|size| *size > SMALL);
     let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
     let mut held = Budget::of_process().hold_for(Some(app.clone()));
-    held.resize(size).await.map_err(|NoRoom| NotWritten::NoRoom)?;
+    let room = timeout(ROOM_PATIENCE, held.resize(size)).await;
+    room.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
     let (parts, body) = answer.into_parts();
     // A body of known size is there whole.
     let whole = body.collect().await.map_err(|_broken| NotWritten::GoingDown)?.to_bytes();
