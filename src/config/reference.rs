@@ -161,14 +161,11 @@ impl Part {
             // Its default may be a secret, so that the message has the name alone.
             Some(("env", name)) if default_of(name).is_some() => {
                 let (name, _) = default_of(name).unwrap_or_default();
-                let mistake = match dialect {
-                    Dialect::Own => "no_default",
-                    Dialect::Foreign => "named_default",
-                };
-                Err(Mistake::named(
-                    mistake,
-                    &[("reference", &format!("env:{name}")), ("name", &name)],
-                ))
+                let values: Values<'_> = &[("reference", &format!("env:{name}")), ("name", &name)];
+                Err(match dialect {
+                    Dialect::Own => Mistake::named("no_default", values),
+                    Dialect::Foreign => Mistake::named("named_default", values),
+                })
             }
             Some(("env" | "file" | "cred", _)) => {
                 Err(Mistake::named("names_nothing", &[("inside", &inside)]))

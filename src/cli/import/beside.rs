@@ -20,7 +20,10 @@ const HARMLESS: &str = "usagestatisticsenabled includedirectories loadmemoryfrom
                         enabledplugins includecoauthoredby isdxtautoupdatesenabled \
                         isusingbuiltinnodeformcp mcp_oauth_credentials_store \
                         mcp_oauth_callback_port mcp_oauth_callback_url enabled_providers \
-                        alwaysthinkingenabled";
+                        alwaysthinkingenabled allowanonymoustelemetry enableinteractiveshell \
+                        enablehooks enablepromptcompletion file_scan_exclusions allow_rewrap \
+                        include_apply_patch_tool include_plan_tool include_view_image_tool \
+                        tool_output_token_limit allow_login_shell";
 /// The same for settings of VS Code.
 const HARMLESS_SETTINGS: [&str; 6] = [
     "chat.mcp.discovery.",
@@ -30,10 +33,10 @@ const HARMLESS_SETTINGS: [&str; 6] = [
     "chat.mcp.assisted.",
     "chat.mcp.apps.",
 ];
-/// The same for keys of Gemini below `tools`.
+/// The same for keys of Gemini, Codex and Crush below `tools`.
 const HARMLESS_TOOLS: &str = "shell autoaccept useripgrep discoverycommand callcommand \
                               truncatetooloutputthreshold truncatetooloutputlines \
-                              enabletooloutputtruncation web_search view_image";
+                              enabletooloutputtruncation web_search view_image ls grep";
 /// Maps whose keys count as if they stood at the top.
 const MAPS: [&str; 6] = ["security", "features", "admin", "options", "settings", "chat"];
 /// What of its own state Claude Code writes beside the servers speaks of rights in other words.
@@ -53,8 +56,11 @@ pub(super) fn restrictions(members: &Map<String, Value>, servers: &[Server]) -> 
     let mut paths = Vec::new();
     for (key, value) in members {
         let is_codexs = has_product(Product::Codex) && key.starts_with("sandbox_");
-        let is_opencodes =
-            has_product(Product::Opencode) && matches!(key.as_str(), "tools" | "permission");
+        let is_opencodes = has_product(Product::Opencode)
+            && matches!(
+                (key.as_str(), value),
+                ("tools" | "permission", Value::Object(_)) | ("permission", Value::String(_))
+            );
         if has(&shown(key)) || is_section(key) || is_codexs || is_opencodes || value.is_null() {
             continue;
         }
@@ -66,20 +72,14 @@ pub(super) fn restrictions(members: &Map<String, Value>, servers: &[Server]) -> 
             ("tools", Value::Array(_)) if texts(value).is_some() => Vec::new(),
             ("permissions", Value::Object(_)) if is_of_claude(value) => Vec::new(),
             ("agent", Value::Object(_)) if has_product(Product::Zed) => of_zed(value),
-            (map, Value::Object(members)) if MAPS.contains(&map) => {
-                let restricts = |(key, value): &(&String, &Value)| may_restrict(key, value);
-                members.iter().filter(restricts).map(|(key, _)| key.clone()).collect()
-            }
+            (map, Value::Object(members)) if MAPS.contains(&map) => of_map(members),
             _ if is_list_of_names(key) => of_whole(texts(value).is_none()),
             _ if is_state => of_whole(speaks_in_state(key) && restricts(key, value)),
             _ => of_whole(may_restrict(key, value)),
         };
-        let is_excluded = |path: &String| {
-            excluded(members).any(|(read, names)| read == *path && all_clear(names))
-        };
         for inner in below {
             let path = if inner.is_empty() { key.clone() } else { format!("{key}.{inner}") };
-            if !is_excluded(&path) {
+            if !is_read_as_excluded(members, &path) {
                 paths.push(shown(&path).replace(char::is_control, "?"));
             }
         }
@@ -92,9 +92,16 @@ fn of_whole(restricts: bool) -> Vec<String> {
     if restricts { vec![String::new()] } else { Vec::new() }
 }
 
-/// Whether each name in a list of excluded tools can be written as a rule.
-fn all_clear(names: &Value) -> bool {
-    texts(names).is_some_and(|names| names.iter().all(|name| denied(name, "").is_some()))
+/// Whether `permissions` makes rules of the whole list of excluded tools at `path`.
+fn is_read_as_excluded(members: &Map<String, Value>, path: &str) -> bool {
+    let list = excluded(members).find(|(read, _)| read == path);
+    let names = list.and_then(|(_, names)| texts(names));
+    names.is_some_and(|names| names.iter().all(|name| denied(name, "").is_some()))
+}
+
+fn of_map(members: &Map<String, Value>) -> Vec<String> {
+    let restricting = members.iter().filter(|(key, value)| may_restrict(key, value));
+    restricting.map(|(key, _)| key.clone()).collect()
 }
 
 /// Keys of the section `mcp` that are no servers.
@@ -127,7 +134,9 @@ fn of_zed(agent: &Value) -> Vec<String> {
     for (key, value) in agent.as_object().into_iter().flatten() {
         let restricts = match key.as_str() {
             "always_allow_tool_actions" => false,
-            "tool_permissions" => value["default"].as_str().is_some_and(|word| word != "allow"),
+            "tool_permissions" => {
+                value["default"].as_str().is_some_and(|word| !matches!(word, "allow" | "confirm"))
+            }
             "profiles" => value.as_object().into_iter().flat_map(Map::values).any(|profile| {
                 profile["enable_all_context_servers"] == false
                     || profile.get("context_servers").is_some_and(|servers| !is_empty(servers))
@@ -193,14 +202,12 @@ fn speaks(key: &str) -> bool {
     {
         return false;
     }
-    let speaks = |word: &String| {
+    name_words(key).iter().any(|word| {
         let is_of_tools = word.ends_with("tool") || word.ends_with("tools");
-        is_of_tools
-            || word.contains("mcp")
-            || matches!(word.as_str(), "disabled" | "disable") && key.len() == word.len()
-            || STARTS.iter().any(|start| word.starts_with(start))
-    };
-    name_words(key).iter().any(speaks)
+        let is_switch = matches!(word.as_str(), "disabled" | "disable") && key.len() == word.len();
+        let starts = STARTS.iter().any(|start| word.starts_with(start));
+        is_of_tools || word.contains("mcp") || is_switch || starts
+    })
 }
 
 /// Whether `value` takes something away, by the sense of its key.

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::looks::is_everyday;
+use super::looks::is_everyday_name;
 use super::permissions::{ToolRules, denied};
 use super::secrets::{Place, is_variable_name};
 use super::sections::{Product, Server};
@@ -545,7 +545,7 @@ impl<'a> Entry<'a> {
 
 /// Whether `name` can be a variable's. People also write a token itself where its variable goes.
 fn names_variable(name: &str) -> bool {
-    is_variable_name(name) && is_everyday(name)
+    is_variable_name(name) && is_everyday_name(name)
 }
 
 /// Lists the keys of an entry, and those of maps in it that have keys of the entry.

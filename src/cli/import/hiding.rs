@@ -14,7 +14,7 @@ use super::secrets::{Place, Vault};
 /// The schemes in front of a credential in a header.
 const SCHEMES: [&str; 5] = ["Bearer", "Basic", "Token", "ApiKey", "Digest"];
 /// What is pending behind an option that takes `user:password`.
-const LOGIN: &str = "-u";
+const LOGIN_OPTION: &str = "-u";
 /// The first character that stands for a reference.
 const FIRST: u32 = 0xE000;
 
@@ -214,7 +214,7 @@ impl Vault {
         let is_option = word.starts_with("--");
         if !key.is_empty() && !is_option {
             let name = std::mem::take(key);
-            if name == LOGIN {
+            if name == LOGIN_OPTION {
                 return self.hide_login(word, at);
             }
             let is_secret = names_secret(&name, word);
@@ -222,7 +222,7 @@ impl Vault {
             return if is_secret { self.hide_value(word, place) } else { word.to_owned() };
         }
         key.clear();
-        if let Some((user, password, host)) = login(word) {
+        if let Some(Login { user, password, host }) = login(word) {
             let place = Place { key: "password", is_variable: false, ..at };
             return format!("{user}:{}@{host}", self.hide_value(password, place));
         }
@@ -242,7 +242,7 @@ impl Vault {
             return format!("{name}{separator}{value}");
         }
         if matches!(word, "-u" | "--user" | "--proxy-user") {
-            LOGIN.clone_into(key);
+            LOGIN_OPTION.clone_into(key);
             return word.to_owned();
         }
         if word.starts_with('-') && names_secret(word, "") {
@@ -499,14 +499,20 @@ fn is_separator(c: char) -> bool {
     c.is_whitespace() || "\"'`;|<>(){}[],".contains(c)
 }
 
-/// The parts of `user:password@host` without a scheme.
-fn login(word: &str) -> Option<(&str, &str, &str)> {
+/// `user:password@host` without a scheme.
+struct Login<'w> {
+    user: &'w str,
+    password: &'w str,
+    host: &'w str,
+}
+
+fn login(word: &str) -> Option<Login<'_>> {
     let (login, host) = word.rsplit_once('@')?;
     let (user, password) = login.split_once(':')?;
     // A package, or the digest of an image.
     let is_other = matches!(user, "npm" | "jsr") || host.starts_with("sha256:");
     let is_login = ![user, password, host].contains(&"") && !login.contains(['/', '=']);
-    if is_login && !is_other { Some((user, password, host)) } else { None }
+    if is_login && !is_other { Some(Login { user, password, host }) } else { None }
 }
 
 /// The three parts of `--option=value`, `NAME=value` or `Header: value`.

@@ -70,9 +70,10 @@ pub(super) fn name_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a person could have given this name, whose words may be written together.
+/// Whether a person could have given this name, whose words may be written together. Without a
+/// digit, only a value is taken for a secret.
 pub(super) fn is_everyday_name(name: &str) -> bool {
-    is_everyday(&name_words(name).join(" "))
+    !name.contains(is_digit) || is_everyday(&name_words(name).join(" "))
 }
 
 /// Whether the value of something that [`Naming::Login`] names is a word and no secret.

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::sections::Product;
-use super::values::{literal, texts};
+use super::values::{is_empty, literal, texts};
 
 /// The tools of one server, as bridge.yaml has them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -181,15 +181,16 @@ fn permission(value: &Value) -> Option<Permission> {
         Value::Bool(false) => Permission::Denied,
         Value::String(word) => match word.as_str() {
             "allow" => Permission::Given,
-            "deny" => Permission::Denied,
-            _ => Permission::Asked,
+            "ask" => Permission::Asked,
+            _ => Permission::Denied,
         },
         // Globs of arguments, each with a word.
         Value::Object(globs) => {
             let denied = globs.values().any(|word| word == "deny");
             if denied { Permission::Denied } else { Permission::Asked }
         }
-        _ => return None,
+        Value::Null => return None,
+        Value::Number(_) | Value::Array(_) => Permission::Denied,
     };
     Some(permission)
 }
@@ -218,12 +219,18 @@ fn of_zed(members: &Map<String, Value>, name: &str) -> ToolRules {
     for (tool, value) in permissions.and_then(Value::as_object).into_iter().flatten() {
         let of_server = tool.strip_prefix("mcp:").and_then(|rest| rest.strip_prefix(name));
         let Some(tool) = of_server.and_then(|rest| rest.strip_prefix(':')) else { continue };
-        match value["default"].as_str() {
-            Some("allow") | None if value.get("always_deny").is_none() => {}
-            Some("confirm") => rules.approve.push(tool.to_owned()),
-            // Patterns of its arguments among them.
-            _ => rules.deny.push(tool.to_owned()),
+        // Lists of patterns of a tool's arguments; here, they count for the whole tool.
+        let has_patterns = |list: &str| !is_empty(&value[list]);
+        let default = value.get("default").map(|word| word.as_str().unwrap_or_default());
+        let is_denied = !matches!(default, None | Some("allow" | "confirm"));
+        if is_denied || has_patterns("always_deny") {
+            rules.deny.push(tool.to_owned());
+        } else if default == Some("confirm") || has_patterns("always_confirm") {
+            rules.approve.push(tool.to_owned());
         }
+    }
+    if members.get("agent").is_some_and(|agent| agent["tool_permissions"]["default"] == "confirm") {
+        rules.approve.push("*".to_owned());
     }
     rules
 }

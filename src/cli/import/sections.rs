@@ -66,6 +66,7 @@ const GOOSE_TYPES: [&str; 8] =
 pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
     let sections = sections_of(root);
     let mut servers: Vec<Server> = sections.iter().flat_map(Section::servers).collect();
+    servers.retain(|server| !is_setting_of_mcp(server));
     if sections.is_empty() {
         servers = bare(root.members);
         if servers.is_empty() {
@@ -76,6 +77,14 @@ pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
         server.off_by = server.off_by.take().or_else(|| off_by(root.members, &server.name));
     }
     Some(servers)
+}
+
+/// Whether a key of the section `mcp` stands among the servers, and is none: `beside` reads it.
+fn is_setting_of_mcp(server: &Server) -> bool {
+    let is_list = matches!(server.path.as_str(), "mcp.allowed" | "mcp.excluded");
+    let is_in_mcp = matches!(server.product, Product::Crush | Product::Opencode);
+    let is_reached = ["command", "url", "type"].iter().any(|key| server.entry.get(key).is_some());
+    is_in_mcp && (!server.entry.is_object() || is_list && !is_reached)
 }
 
 /// Whether servers, or things that are none of them, stand below this key at the top of a file.

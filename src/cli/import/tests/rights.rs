@@ -169,6 +169,7 @@ fn key_beside_the_servers_that_may_restrict_turns_them_off_and_is_named() {
         (r#""excludeTools": {"rm": true}"#, "excludeTools"),
         (r#""allowedTools": []"#, "allowedTools"),
         (r#""mcp": {"enabled": false}"#, "mcp.enabled"),
+        (r#""mcp": {"enabled": false, "c": {"command": "z"}}"#, "mcp.enabled"),
         (r#""mcp": {"excluded": {"a": true}}"#, "mcp.excluded"),
         (r#""disabledMcpServers": [{"name": "a"}]"#, "disabledMcpServers"),
         (r#""sandbox": true"#, "sandbox"),
@@ -238,6 +239,47 @@ fn lists_of_tools_beside_the_servers_become_rules_of_each() {
         entry.as_object_mut().unwrap().remove("command");
         assert_eq!(entry.to_string(), becomes, "{rest}");
         assert!(imported.unread.is_empty(), "{rest}: {:?}", imported.unread);
+        good(&imported, &Environment::bare());
+    }
+}
+
+#[test]
+fn rules_of_zed_and_opencode_in_other_forms_restrict_too() {
+    for (text, becomes) in [
+        (
+            r#"{"context_servers": {"a": {"command": "x"}}, "agent": {"tool_permissions":
+                {"default": "confirm", "tools": {"mcp:a:rm": {"default": "confirm",
+                "always_deny": [{"pattern": "x"}]}}}}}"#,
+            r#"{"approve":["*"],"tools":{"deny":["rm"]}}"#,
+        ),
+        (
+            r#"{"context_servers": {"a": {"command": "x"}}, "agent": {"tool_permissions":
+                {"tools": {"mcp:a:rm": {"always_confirm": [{"pattern": "x"}]}}}}}"#,
+            r#"{"approve":["rm"]}"#,
+        ),
+        (
+            r#"{"context_servers": {"a": {"command": "x"}},
+                "agent": {"profiles": {"write": {"enable_all_context_servers": false}}}}"#,
+            r#"{"disabled":true}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "permission": "ask"}"#,
+            r#"{"approve":["*"]}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "tools": {"a_rm": 0}}"#,
+            r#"{"tools":{"deny":["rm"]}}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "permission": false}"#,
+            r#"{"disabled":true}"#,
+        ),
+    ] {
+        let imported = parse(text);
+        let mut entry = imported.mcp["a"].clone();
+        entry.as_object_mut().unwrap().remove("command");
+        entry.as_object_mut().unwrap().remove("args");
+        assert_eq!(entry.to_string(), becomes, "{text}");
         good(&imported, &Environment::bare());
     }
 }
