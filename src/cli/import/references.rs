@@ -176,8 +176,10 @@ fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<S
         rest = &behind[inside.unwrap_or_default().len() + 1..];
         if is_plain_default(vault, at, name, default) {
             if !default.is_empty() {
-                let server = at.server;
-                notes.push(format!("`{server}`: without {name}, `{default}` is used"));
+                let note = format!("`{}`: without {name}, `{default}` is used", at.server);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
             }
             out += &format!("${{{name}:-{default}}}");
         } else {
