@@ -1,35 +1,46 @@
 //! `mantyx-bridge import FILE`: the MCP servers of other products' files as the `mcp:` part of a
 //! bridge.yaml.
 //!
-//! `sections` finds the servers, `entry` translates one, `references` and `secrets` its texts.
-//! Everything is carried over, or named with the path of its key. What may restrict a server and is
-//! not understood turns the server off, as otherwise a model would get tools that were denied.
+//! `sections` finds the servers, `entry` translates one, `references`, `hiding` and `secrets` its
+//! texts. Everything is carried over, or named with the path of its key. What may restrict a server
+//! and is not understood turns the server off, as otherwise a model would get tools that were denied:
+//! a key of the entry (`entry`) or one at the top of the file (`beside`).
 //!
 //! Must not: print a secret, or start a program of the file.
 
+mod beside;
 mod entry;
 mod formats;
+mod hiding;
+mod looks;
+mod messages;
 mod names;
 mod permissions;
 mod references;
 mod secrets;
 mod sections;
 mod values;
+mod yaml;
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use self::entry::Entry;
+use self::hiding::Context;
+use self::messages::without_values;
 use self::names::{names_for, shown};
 use self::references::Source;
 use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
+pub(super) use self::yaml::yaml;
 use super::{Failure, Outcome, complain, print};
 use crate::config::Environment;
 use crate::model::BackendName;
 use crate::model::naming::legal;
+use crate::model::visible;
 
 /// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
@@ -51,7 +62,7 @@ pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
         let twice = "bridge.yaml has `mcp:` already: put the entries below that, without this key";
         imported.notes.push(twice.to_owned());
     }
-    let name = file.display().to_string().replace(char::is_control, "?");
+    let name = visible::shown(&file.display().to_string()).replace('\n', "?");
     print(&format!("# Imported from {name}\n{}", yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
     match imported.unread.len() {
@@ -64,16 +75,14 @@ pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     }
 }
 
-/// A section of bridge.yaml.
-pub(super) fn yaml(section: &str, backends: &Map<String, Value>) -> String {
-    serde_saphyr::to_string(&json!({ section: backends })).expect("JSON can be written as YAML")
-}
-
 impl Imported {
     /// Adds the servers of the file at `path`.
     pub(super) fn load(&mut self, path: &Path, env: &Environment) -> Outcome {
         let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
-        let file = env.read(path).map_err(|error| failed(error.to_string()))?;
+        let file = env.read(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => failed(format!("{error}; save the file as UTF-8")),
+            _ => failed(error.to_string()),
+        })?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         self.add(&absolute, &file.text, env).map_err(failed)
     }
@@ -82,10 +91,14 @@ impl Imported {
     fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
         let members = formats::parse(path, text)?;
         let root = Root { members: &members, is_yaml: formats::is_yaml(path) };
-        let servers = sections::servers(root).ok_or(
+        let mut servers = sections::servers(root).ok_or(
             "there are no MCP servers in it: no `mcpServers`, `servers`, `mcp`, `mcp_servers`, \
              `context_servers` nor `extensions`; is it the file with the MCP servers?",
         )?;
+        let off_by = beside::restrictions(&members, &servers);
+        for server in &mut servers {
+            server.is_off = !off_by.is_empty();
+        }
         let source = Source::new(path, &members, env);
         for server in &servers {
             self.vault.refer_to_all(&server.entry.to_string());
@@ -93,9 +106,11 @@ impl Imported {
         for server in &servers {
             self.add_server(&source, &members, server, env);
         }
-        for key in sections::unread(&members) {
-            let key = key.replace(char::is_control, "?");
-            self.unread.push(format!("`{key}` is not taken over: bridge.yaml has no such setting"));
+        for key in off_by {
+            self.unread.push(format!(
+                "all servers of the file are off (`disabled: true`), as `{key}` is not known here, \
+                 and may restrict them"
+            ));
         }
         Ok(())
     }
@@ -116,7 +131,7 @@ impl Imported {
         self.leave_refused_times_out(&name, &mut entry, env);
         let why = match placeholder(server.product, &entry) {
             Some(placeholder) => {
-                Some(format!("`{placeholder}` stands for something of each user there"))
+                Some(format!("{placeholder} stands for something of each user there"))
             }
             None => refusal(&name, entry.clone(), env),
         };
@@ -173,19 +188,16 @@ impl Imported {
     fn hidden(&mut self, source: &Source<'_>, at: Place<'_>, value: &Value) -> Value {
         match value {
             Value::String(text) => {
-                let text = source.translated(&mut self.vault, at.server, text);
+                let text = source.translated(&mut self.vault, at, text, &mut self.notes);
                 self.vault.hide(&text, at).into()
             }
             Value::Number(number) => self.vault.hide(&number.to_string(), at).into(),
             Value::Array(items) => {
                 let mut list = Vec::new();
-                let mut option = "";
+                let mut context = Context::default();
                 for item in items {
-                    list.push(self.hidden(source, Place { key: option, ..at }, item));
-                    // `--token` alone: the next argument is its value.
-                    let text = item.as_str().unwrap_or_default();
-                    let is_option = text.starts_with('-') && !text.contains('=');
-                    option = if is_option { text.trim_start_matches('-') } else { "" };
+                    list.push(self.hidden(source, context.place(item, at), item));
+                    context.pass(item);
                 }
                 Value::Array(list)
             }
@@ -217,7 +229,7 @@ impl Imported {
 
     /// The `url` of the backend `name`, with references in place of secrets.
     pub(super) fn hide_in(&mut self, name: &str, url: &str) -> String {
-        self.vault.hide(url, Place { server: name, key: "url", is_variable: false })
+        self.vault.hide(url, Place { server: name, key: "url", ..Place::default() })
     }
 
     /// The steps that remain for the user, and the omitted parts.
@@ -244,7 +256,7 @@ impl Imported {
 fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Option<String> {
     // Of an entry that is turned off, the bridge would check less.
     entry.remove("disabled");
-    let file = json!({"upstream": {"sandbox": true}, "state_dir": "/", "mcp": {name: entry}});
+    let file = json!({"upstream": {"sandbox": true}, "state_dir": "/", "mcp": {name: &entry}});
     let errors =
         crate::config::Config::parse(&file.to_string(), Path::new("/bridge.yaml"), env).err()?;
     let is_missing_here = |message: &str| {
@@ -254,8 +266,8 @@ fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Opti
         true => found.message.contains(" reference"),
         false => !is_missing_here(&found.message),
     })?;
-    // A found value may be a secret.
-    Some(format!("{}: {}", found.path, found.message.split(", found").next()?))
+    let words = found.message.split(", found").next()?;
+    Some(format!("{}: {}", found.path, without_values(words, &entry)))
 }
 
 /// What LibreChat would fill in for each of its users.
@@ -266,7 +278,8 @@ fn placeholder(product: Product, entry: &Map<String, Value>) -> Option<String> {
     let text = json!(entry).to_string();
     let (_, behind) = text.split_once("{{")?;
     let (name, _) = behind.split_once("}}")?;
-    Some(format!("{{{{{name}}}}}"))
+    let is_name = looks::is_everyday_name(name) && secrets::is_variable_name(name);
+    Some(if is_name { format!("`{{{{{name}}}}}`") } else { "a text in `{{}}`".to_owned() })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod ask;
 
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -63,7 +64,9 @@ pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
     let draft = collect(settings, &mut asker, env)?;
-    write(output, &draft.yaml(), settings.force)?;
+    let Imported { mcp, a2a, .. } = &draft.backends;
+    let is_private = !mcp.is_empty() || !a2a.is_empty();
+    write(output, &draft.yaml(), Writing { force: settings.force, is_private })?;
     complain(&draft.backends.remarks(env));
     let file = match output == Path::new("bridge.yaml") {
         true => String::new(),
@@ -76,11 +79,30 @@ pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     ))
 }
 
-/// Writes the file. If it exists, it is overwritten only with `force`.
-fn write(path: &Path, text: &str, force: bool) -> Outcome {
+/// How a file is written.
+#[derive(Clone, Copy)]
+struct Writing {
+    /// Whether an existing file is overwritten.
+    force: bool,
+    /// Whether only its owner may read it: a value of another product's file may be a secret though
+    /// it looks like a word.
+    is_private: bool,
+}
+
+fn write(path: &Path, text: &str, how: Writing) -> Outcome {
+    let Writing { force, is_private } = how;
     let mut options = fs::OpenOptions::new();
     options.write(true).create(force).truncate(force).create_new(!force);
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    if is_private {
+        options.mode(0o600);
+    }
+    let written = options.open(path).and_then(|mut file| {
+        // A file that was there has the mode that it had.
+        if is_private {
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        }
+        file.write_all(text.as_bytes())
+    });
     written.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(path),
         _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),

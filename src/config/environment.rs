@@ -99,8 +99,12 @@ fn read_file(path: &Path) -> io::Result<SmallFile> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other("it is too large"));
     }
+    let is_utf16 = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
     let text = String::from_utf8(bytes).map_err(|error| {
-        let why = format!("it is not UTF-8 text: {}", error.utf8_error());
+        let why = match is_utf16 {
+            true => "it is UTF-16 text, not UTF-8".to_owned(),
+            false => format!("it is not UTF-8 text: {}", error.utf8_error()),
+        };
         io::Error::new(io::ErrorKind::InvalidData, why)
     })?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());

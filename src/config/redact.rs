@@ -35,8 +35,9 @@ impl Redactor {
             let source = text.get(node.source.clone()).unwrap_or_default();
             for line in value.lines().chain(source.lines()) {
                 let line = line.trim().trim_matches(['"', '\'']);
-                // A short value or a reference reveals nothing.
-                if !line.contains("${") && line != "passthrough" {
+                // A short value or a reference reveals nothing, but a reference's default does.
+                let is_reference = line.contains("${") && !line.contains(":-");
+                if !is_reference && line != "passthrough" {
                     secrets.add_longer_than(3, line);
                 }
             }

@@ -158,6 +158,15 @@ impl Part {
             {
                 Ok(Self::Cred(name.into()))
             }
+            // Its default may be a secret, so that the message has the name alone.
+            Some(("env", name)) if default_of(name).is_some() => {
+                let (name, _) = default_of(name).unwrap_or_default();
+                let values: Values<'_> = &[("reference", &format!("env:{name}")), ("name", &name)];
+                Err(match dialect {
+                    Dialect::Own => Mistake::named("no_default", values),
+                    Dialect::Foreign => Mistake::named("named_default", values),
+                })
+            }
             Some(("env" | "file" | "cred", _)) => {
                 Err(Mistake::named("names_nothing", &[("inside", &inside)]))
             }
@@ -167,7 +176,7 @@ impl Part {
     }
 
     fn parse_unnamed(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
-        let (name, default) = match inside.split_once(":-") {
+        let (name, default) = match default_of(inside) {
             Some((name, default)) => (name, Some(default.to_owned())),
             None => (inside, None),
         };
@@ -177,9 +186,12 @@ impl Part {
                 _ => Self::Env { name: name.into(), default, is_bare: true },
             });
         }
-        Err(match is_variable(inside) {
-            true => Mistake::named("bare_variable", &[("inside", &inside)]),
-            false => Mistake::named("no_reference", &[("inside", &inside)]),
+        Err(if is_variable(inside) {
+            Mistake::named("bare_variable", &[("inside", &inside)])
+        } else if let Some((name, _)) = default_of(inside) {
+            Mistake::named("no_default", &[("reference", &name), ("name", &name)])
+        } else {
+            Mistake::named("no_reference", &[("inside", &inside)])
         })
     }
 
@@ -271,6 +283,11 @@ pub(super) fn for_a_shell(path: &str) -> Option<&'static str> {
 fn without_newline(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)
+}
+
+/// The name and the default of `NAME:-default`.
+fn default_of(inside: &str) -> Option<(&str, &str)> {
+    inside.split_once(":-").filter(|(name, _)| is_variable(name))
 }
 
 fn is_variable(name: &str) -> bool {

@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::permissions::ToolRules;
-use super::secrets::Place;
+use super::looks::is_everyday_name;
+use super::permissions::{ToolRules, denied};
+use super::secrets::{Place, is_variable_name};
 use super::sections::{Product, Server};
 use super::values::{duration, glob, is_empty, literal, texts, variable};
 use super::{Imported, Source};
@@ -19,6 +20,8 @@ pub(super) struct Entry<'a> {
     source: &'a Source<'a>,
     /// Its name in bridge.yaml.
     name: &'a str,
+    /// Its name in the file, which stands in front of its tools' names in some lists.
+    file_name: &'a str,
     product: Product,
     server: Map<String, Value>,
     is_off: bool,
@@ -36,21 +39,24 @@ struct Member<'v> {
     value: &'v Value,
 }
 
+const IN_A_SANDBOX: &str = "keeps files and hosts from it in another way";
+
 impl<'a> Entry<'a> {
     /// `server` as the entry `name`, of which `rules` are known already.
     pub(super) fn translate(
         imported: &'a mut Imported,
         source: &'a Source<'a>,
         name: &'a str,
-        (server, rules): (&Server, ToolRules),
+        (server, rules): (&'a Server, ToolRules),
     ) -> Map<String, Value> {
         let mut entry = Self {
             imported,
             source,
             name,
+            file_name: &server.name,
             product: server.product,
             server: Map::new(),
-            is_off: false,
+            is_off: server.is_off,
             rules,
             address: None,
             unneeded: Vec::new(),
@@ -84,8 +90,7 @@ impl<'a> Entry<'a> {
             ForeignKey::Is("transport") => self.transport(key, value),
             ForeignKey::Is("required") => self.required(path, value),
             ForeignKey::Is("tools") => self.tools(path, value),
-            // It counts where `sandboxEnabled` says so.
-            ForeignKey::Is("sandbox") => {}
+            ForeignKey::Is("sandbox") => self.sandbox(path, value, all),
             ForeignKey::Is(own) => self.own(own, value),
             ForeignKey::Allowed => self.allowed(path, value),
             ForeignKey::Denied => self.denied(path, value),
@@ -99,7 +104,7 @@ impl<'a> Entry<'a> {
             ForeignKey::CallTimeout(unit) => self.time("call_timeout", path, value, unit),
             ForeignKey::StartTimeout(unit) => self.time("start_timeout", path, value, unit),
             ForeignKey::VariableNames => self.variables(path, value),
-            ForeignKey::TokenVariable => match value.as_str() {
+            ForeignKey::TokenVariable => match value.as_str().filter(|name| names_variable(name)) {
                 Some(name) => {
                     let reference = self.reference(name);
                     self.bearer(&reference);
@@ -110,18 +115,17 @@ impl<'a> Entry<'a> {
                 Some(token) => self.bearer(token),
                 None => self.uncarried(path, "write its header into `headers`"),
             },
-            ForeignKey::HeaderVariables => self.header_variables(value),
+            ForeignKey::HeaderVariables => self.header_variables(path, value),
             ForeignKey::RequestOptions => self.request_options(path, value),
             ForeignKey::Login if is_empty(value) || *value == true => {}
             ForeignKey::Login => self.uncarried(
                 path,
                 "the bridge logs in by `auth: {oauth: {client_id: …, client_secret: …}}` alone",
             ),
+            // It says whether the map `sandbox` counts.
             ForeignKey::SandboxSwitch => {
-                if **value != false {
-                    let at = all.iter().find(|other| other.key == "sandbox");
-                    let path = at.map_or(path, |other| &other.path);
-                    self.unknown(path, "keeps files and hosts from it in another way");
+                if **value != false && !all.iter().any(|other| other.key == "sandbox") {
+                    self.unknown(path, IN_A_SANDBOX);
                 }
             }
             // The server has its name from there.
@@ -145,6 +149,16 @@ impl<'a> Entry<'a> {
             Product::LibreChat => ForeignKey::CallTimeout(TimeUnit::Milliseconds),
             _ => meaning,
         })
+    }
+
+    /// A sandbox of the product, which the bridge cannot take over.
+    fn sandbox(&mut self, path: &str, value: &Value, all: &[Member<'_>]) {
+        let is_off = all.iter().any(|other| other.key == "sandboxEnabled" && *other.value == false);
+        let is_none = is_empty(value) || matches!(value.as_str(), Some("off" | "none" | "false"));
+        let is_on = all.iter().any(|other| other.key == "sandboxEnabled" && !is_empty(other.value));
+        if !is_off && (is_on || !is_none) {
+            self.unknown(path, IN_A_SANDBOX);
+        }
     }
 
     /// Turns the server off if `value` is `off`, or no boolean.
@@ -249,7 +263,8 @@ impl<'a> Entry<'a> {
     }
 
     fn hidden(&mut self, key: &str, value: &Value) -> Value {
-        let at = Place { server: self.name, key, is_variable: key == "env" };
+        let at =
+            Place { server: self.name, key, is_variable: key == "env", is_shell: key == "command" };
         self.imported.hidden(self.source, at, value)
     }
 
@@ -262,45 +277,59 @@ impl<'a> Entry<'a> {
                 None => self.unknown(path, "is no list of tools"),
             };
         };
+        let mut permitted = Vec::new();
         for (tool, value) in members {
             let path = format!("{path}.{tool}");
             match tool.as_str() {
                 "allow" | "include" if value.is_array() => self.allowed(&path, value),
                 "deny" | "exclude" if value.is_array() => self.denied(&path, value),
-                _ => self.tool(&path, tool, value),
+                _ if self.permits(&path, tool, value) => permitted.push(literal(tool)),
+                _ => {}
             }
+        }
+        // All tools but these: `deny` would win over `allow`, so that none would be left.
+        if !permitted.is_empty() && self.rules.deny.iter().any(|glob| glob == "*") {
+            self.rules.deny.retain(|glob| glob != "*");
+            self.allow(permitted);
         }
     }
 
-    /// What the entry says of one tool.
-    fn tool(&mut self, path: &str, tool: &str, value: &Value) {
-        match value {
-            Value::Null | Value::Bool(true) => {}
-            Value::Bool(false) => self.rules.deny.push(literal(tool)),
-            Value::Object(members) => {
-                for (key, value) in members {
-                    let path = format!("{path}.{key}");
-                    match foreign_key(key) {
-                        Some(ForeignKey::Enabled) if value.is_boolean() => {
-                            if *value == false {
-                                self.rules.deny.push(literal(tool));
-                            }
-                        }
-                        Some(ForeignKey::Is("disabled")) if value.is_boolean() => {
-                            if *value == true {
-                                self.rules.deny.push(literal(tool));
-                            }
-                        }
-                        Some(ForeignKey::ApprovalMode) => {
-                            self.approval_mode(&path, value, &literal(tool));
-                        }
-                        Some(ForeignKey::Unasked | ForeignKey::Unneeded) => {}
-                        _ => self.unknown(&path, "is not known here"),
-                    }
-                }
+    /// Takes what the entry says of one tool, or of those that a glob matches. Returns whether it
+    /// permits them.
+    fn permits(&mut self, path: &str, tool: &str, value: &Value) -> bool {
+        let is_permitted = match value {
+            Value::Null => return false,
+            Value::Bool(is_permitted) => *is_permitted,
+            Value::Object(members) => self.permission(path, tool, members),
+            _ => {
+                self.unknown(path, "is neither true nor false");
+                return false;
             }
-            _ => self.unknown(path, "is neither true nor false"),
+        };
+        if !is_permitted {
+            self.deny(path, tool);
         }
+        is_permitted && tool != "*"
+    }
+
+    /// Whether a map of settings leaves a tool on.
+    fn permission(&mut self, path: &str, tool: &str, members: &Map<String, Value>) -> bool {
+        let mut is_permitted = true;
+        for (key, value) in members {
+            let path = format!("{path}.{key}");
+            match foreign_key(key) {
+                Some(ForeignKey::Enabled) if value.is_boolean() => is_permitted &= *value == true,
+                Some(ForeignKey::Is("disabled")) if value.is_boolean() => {
+                    is_permitted &= *value == false;
+                }
+                Some(ForeignKey::ApprovalMode) => {
+                    self.approval_mode(&path, value, &glob(tool));
+                }
+                Some(ForeignKey::Unasked | ForeignKey::Unneeded) => {}
+                _ => self.unknown(&path, "is not known here"),
+            }
+        }
+        is_permitted
     }
 
     fn allowed(&mut self, path: &str, value: &Value) {
@@ -326,14 +355,30 @@ impl<'a> Entry<'a> {
 
     fn denied(&mut self, path: &str, value: &Value) {
         let Some(names) = texts(value) else { return self.unknown(path, "is no list of tools") };
-        // Gemini's form for some arguments of a tool; here, the whole tool is denied.
-        let tools = names.iter().map(|name| name.split('(').next().unwrap_or_default());
-        self.rules.deny.extend(tools.map(glob));
+        if value.as_str().is_some_and(|word| word.eq_ignore_ascii_case("all")) {
+            return self.deny(path, "*");
+        }
+        for name in names {
+            self.deny(path, &name);
+        }
+    }
+
+    /// Denies the tool that a list, or a key, at `path` calls `name`.
+    fn deny(&mut self, path: &str, name: &str) {
+        match denied(name, self.file_name) {
+            Some(globs) => self.rules.deny.extend(globs),
+            None => self.unknown(path, "has a name that no tool can have"),
+        }
     }
 
     fn asked(&mut self, path: &str, value: &Value) {
         let Some(names) = texts(value) else { return self.unknown(path, "is no list of tools") };
-        self.rules.approve.extend(names.iter().map(|name| glob(name)));
+        for name in names {
+            match denied(&name, self.file_name) {
+                Some(globs) => self.rules.approve.extend(globs),
+                None => self.unknown(path, "has a name that no tool can have"),
+            }
+        }
     }
 
     fn unasked(&mut self, key: &str, value: &Value) {
@@ -375,7 +420,8 @@ impl<'a> Entry<'a> {
             return self.uncarried(path, "it is no list of names");
         };
         for item in items {
-            match item.as_str().or_else(|| item["name"].as_str()) {
+            let name = item.as_str().or_else(|| item["name"].as_str());
+            match name.filter(|name| names_variable(name)) {
                 Some(name) => {
                     let reference = self.reference(name);
                     self.own("env", &json!({ name: reference }));
@@ -396,10 +442,15 @@ impl<'a> Entry<'a> {
         self.own("headers", &json!({ "Authorization": format!("Bearer {token}") }));
     }
 
-    fn header_variables(&mut self, value: &Value) {
+    fn header_variables(&mut self, path: &str, value: &Value) {
         for (header, variable) in value.as_object().into_iter().flatten() {
-            let reference = self.reference(variable.as_str().unwrap_or_default());
-            self.own("headers", &json!({ header: reference }));
+            match variable.as_str().filter(|name| names_variable(name)) {
+                Some(name) => {
+                    let reference = self.reference(name);
+                    self.own("headers", &json!({ header: reference }));
+                }
+                None => self.uncarried(&format!("{path}.{header}"), "it names no variable"),
+            }
         }
     }
 
@@ -490,6 +541,11 @@ impl<'a> Entry<'a> {
         }
         self.note(&format!("{words} is left out, as its type is another"));
     }
+}
+
+/// Whether `name` can be a variable's. People also write a token itself where its variable goes.
+fn names_variable(name: &str) -> bool {
+    is_variable_name(name) && is_everyday_name(name)
 }
 
 /// Lists the keys of an entry, and those of maps in it that have keys of the entry.

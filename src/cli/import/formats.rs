@@ -9,6 +9,10 @@ use serde_json::{Map, Value};
 /// The members at the top of the file at `path`, or what keeps it from being read.
 pub(super) fn parse(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.contains('\0') {
+        let why = "it has zero bytes, as UTF-16 text has; save the file as UTF-8".to_owned();
+        return Err(why);
+    }
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
     let value = match extension.to_str().unwrap_or_default() {
         "toml" => toml(text)?,

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use url::{Host, Url};
 
-use super::secrets::looks_random;
+use super::looks::is_everyday;
 use crate::model::naming::legal;
 
 /// Words that say that something is an MCP server, and not which one.
@@ -30,7 +30,8 @@ pub(super) fn shown(name: &str) -> String {
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
+    let path = path.split('/').map(|part| if is_everyday(part) { part } else { "…" });
+    format!("{scheme}://{host}{}", path.collect::<Vec<_>>().join("/"))
 }
 
 /// The name of a server that has none, of its address or of its package.
@@ -46,12 +47,22 @@ pub(super) fn name_of_entry(entry: &Value) -> String {
     let program = command.rsplit('/').next().unwrap_or_default();
     let launchers = ["npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "bun", "deno"];
     let subcommands = ["run", "x", "exec", "dlx", "tool"];
-    let mut named = words.filter(|word| !word.starts_with('-'));
+    // The word behind an option may be its value, and a secret.
+    let mut is_value = false;
+    let mut named = words.filter(|word| {
+        let is_of_option = std::mem::replace(&mut is_value, takes_value(word));
+        !word.starts_with('-') && !is_of_option
+    });
     let launched = named.find(|word| !subcommands.contains(word) && !launchers.contains(word));
     match launched.filter(|_| command.is_empty() || launchers.contains(&program)) {
         Some(package) => format!("@/{package}"),
         None => program.to_owned(),
     }
+}
+
+fn takes_value(word: &str) -> bool {
+    let alone = ["-y", "--yes", "-q", "--quiet", "--bun", "-A", "--allow-all"];
+    word.starts_with('-') && !word.contains('=') && !alone.contains(&word)
 }
 
 /// Of `https://mcp.linear.app/sse`, `linear`; and if that is taken, with a part of the path.
@@ -136,7 +147,7 @@ fn telling(word: &str) -> Option<String> {
     let first = parts.iter().take_while(is_common).count();
     let last = parts.iter().rev().take_while(is_common).count();
     let named = parts.get(first..parts.len().saturating_sub(last))?;
-    if named.is_empty() || looks_random(word) { None } else { Some(named.join("_")) }
+    if named.is_empty() || !is_everyday(word) { None } else { Some(named.join("_")) }
 }
 
 /// `name` with `_` in place of what a name cannot have, and with none at its ends.

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::sections::Product;
+use super::values::{is_empty, literal, texts};
 
 /// The tools of one server, as bridge.yaml has them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -24,11 +25,120 @@ enum Permission {
 
 /// The rules at the top of the file for the server `name`.
 pub(super) fn rules(members: &Map<String, Value>, product: Product, name: &str) -> ToolRules {
-    match product {
+    let mut rules = match product {
         Product::Opencode => of_opencode(members, name),
         Product::Zed => of_zed(members, name),
         _ => ToolRules::default(),
+    };
+    for (_, names) in excluded(members) {
+        for listed in texts(names).unwrap_or_default() {
+            rules.deny.extend(denied(&listed, name).unwrap_or_default());
+        }
     }
+    if let Some(permissions) = members.get("permissions").filter(|value| is_of_claude(value)) {
+        rules.deny.extend(of_claude(permissions, "deny", name));
+        rules.approve.extend(of_claude(permissions, "ask", name));
+    }
+    if let Some(tools) = members.get("tools").filter(|value| value.is_array()).and_then(texts) {
+        rules.allow = of_agent(&tools, name);
+    }
+    rules.deny.dedup();
+    rules
+}
+
+/// The lists at the top of a file of tools that no server has, each with its path.
+pub(super) fn excluded(members: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
+    let whole = ["excludeTools", "excludedTools", "disabledTools", "amp.tools.disable"];
+    let whole = whole.into_iter().filter_map(|key| Some((key.to_owned(), members.get(key)?)));
+    let inner = [("tools", "exclude"), ("options", "disabled_tools")];
+    let inner = inner
+        .into_iter()
+        .filter_map(|(key, below)| Some((format!("{key}.{below}"), members.get(key)?.get(below)?)));
+    whole.chain(inner)
+}
+
+/// The globs that deny what a list calls `listed`, of the tools of `server`; `None` if no tool can be
+/// called so, and the name stands for something unknown.
+///
+/// Products write the server in front of the tool. A rule with that name would deny nothing here, so
+/// the tool's own name is denied, too.
+pub(super) fn denied(listed: &str, server: &str) -> Option<Vec<String>> {
+    // Gemini's form for some arguments of a tool; here, the whole tool is denied.
+    let tool = listed.split('(').next().unwrap_or_default().trim();
+    let is_of_name = |c: char| c.is_alphanumeric() || "_-./:@*? ".contains(c);
+    if tool.is_empty() || !tool.chars().all(is_of_name) {
+        return None;
+    }
+    let mut globs = vec![tool.to_owned()];
+    if tool.contains(".*") {
+        globs.push(tool.replace(".*", "*"));
+    }
+    globs.extend(unqualified(tool, server));
+    Some(globs)
+}
+
+/// What `tool` is called in `server`, if it begins with the server's name.
+fn unqualified(tool: &str, server: &str) -> Option<String> {
+    if server.is_empty() {
+        return None;
+    }
+    for whole in ["mcp__", "mcp_", "@", "mcp:"] {
+        if tool.strip_prefix(whole) == Some(server) {
+            return Some("*".to_owned());
+        }
+    }
+    let prefix = format!("mcp__{server}__");
+    if tool.starts_with("mcp__")
+        && let Some(tool) = below(tool, &prefix)
+    {
+        return Some(tool);
+    }
+    let prefixes = [("mcp_", "_"), ("", "__"), ("@", "/"), ("", "/"), ("", "."), ("mcp:", ":")];
+    prefixes.iter().find_map(|(before, behind)| {
+        let rest = tool.strip_prefix(before)?.strip_prefix(server)?.strip_prefix(behind)?;
+        Some(rest.to_owned()).filter(|rest| !rest.is_empty())
+    })
+}
+
+/// Whether all keys of `permissions` are those of Claude Code, or of Crush.
+pub(super) fn is_of_claude(permissions: &Value) -> bool {
+    permissions.as_object().is_some_and(|members| {
+        members.iter().all(|(key, value)| match key.as_str() {
+            "allow" | "deny" | "ask" => texts(value).is_some(),
+            "defaultMode" | "additionalDirectories" | "disableBypassPermissionsMode" => true,
+            // Those for which no person is asked.
+            "allowed_tools" => true,
+            _ => false,
+        })
+    })
+}
+
+/// The globs of a list in `permissions`. Tools of Claude Code itself begin with a capital.
+fn of_claude(permissions: &Value, list: &str, server: &str) -> Vec<String> {
+    let mut globs = Vec::new();
+    for rule in texts(&permissions[list]).unwrap_or_default() {
+        let tool = rule.split('(').next().unwrap_or_default();
+        match unqualified(tool, server) {
+            Some(glob) => globs.push(glob),
+            None if tool == "*" => globs.push("*".to_owned()),
+            None => {}
+        }
+    }
+    globs
+}
+
+/// The tools of `server` in the list of an agent: `*`, `@SERVER` or `@SERVER/TOOL`.
+fn of_agent(tools: &[String], server: &str) -> Option<Vec<String>> {
+    let whole = format!("@{server}");
+    if tools.iter().any(|tool| tool == "*" || *tool == whole) {
+        return None;
+    }
+    let prefix = format!("@{server}/");
+    let allowed = tools.iter().filter_map(|tool| match tool.strip_prefix(&prefix) {
+        None if tool.starts_with('@') => None,
+        rest => Some(literal(rest.unwrap_or(tool))),
+    });
+    Some(allowed.collect())
 }
 
 /// opencode names a tool `SERVER_TOOL` in the globs of `tools` and `permission`.
@@ -37,6 +147,12 @@ fn of_opencode(members: &Map<String, Value>, name: &str) -> ToolRules {
     let prefix = format!("{}_", name.chars().map(legal).collect::<String>());
     let mut permitted = Vec::new();
     let mut rules = ToolRules::default();
+    // One word for all tools.
+    match members.get("permission") {
+        Some(Value::String(word)) if word == "deny" => rules.deny.push("*".to_owned()),
+        Some(Value::String(word)) if word != "allow" => rules.approve.push("*".to_owned()),
+        _ => {}
+    }
     for section in ["tools", "permission"] {
         let globs = members.get(section).and_then(Value::as_object).into_iter().flatten();
         for (glob, value) in globs {
@@ -65,15 +181,16 @@ fn permission(value: &Value) -> Option<Permission> {
         Value::Bool(false) => Permission::Denied,
         Value::String(word) => match word.as_str() {
             "allow" => Permission::Given,
-            "deny" => Permission::Denied,
-            _ => Permission::Asked,
+            "ask" => Permission::Asked,
+            _ => Permission::Denied,
         },
         // Globs of arguments, each with a word.
         Value::Object(globs) => {
             let denied = globs.values().any(|word| word == "deny");
             if denied { Permission::Denied } else { Permission::Asked }
         }
-        _ => return None,
+        Value::Null => return None,
+        Value::Number(_) | Value::Array(_) => Permission::Denied,
     };
     Some(permission)
 }
@@ -102,12 +219,18 @@ fn of_zed(members: &Map<String, Value>, name: &str) -> ToolRules {
     for (tool, value) in permissions.and_then(Value::as_object).into_iter().flatten() {
         let of_server = tool.strip_prefix("mcp:").and_then(|rest| rest.strip_prefix(name));
         let Some(tool) = of_server.and_then(|rest| rest.strip_prefix(':')) else { continue };
-        match value["default"].as_str() {
-            Some("allow") | None if value.get("always_deny").is_none() => {}
-            Some("confirm") => rules.approve.push(tool.to_owned()),
-            // Patterns of its arguments among them.
-            _ => rules.deny.push(tool.to_owned()),
+        // Lists of patterns of a tool's arguments; here, they count for the whole tool.
+        let has_patterns = |list: &str| !is_empty(&value[list]);
+        let default = value.get("default").map(|word| word.as_str().unwrap_or_default());
+        let is_denied = !matches!(default, None | Some("allow" | "confirm"));
+        if is_denied || has_patterns("always_deny") {
+            rules.deny.push(tool.to_owned());
+        } else if default == Some("confirm") || has_patterns("always_confirm") {
+            rules.approve.push(tool.to_owned());
         }
+    }
+    if members.get("agent").is_some_and(|agent| agent["tool_permissions"]["default"] == "confirm") {
+        rules.approve.push("*".to_owned());
     }
     rules
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::secrets::{Vault, variable_name};
+use super::looks::is_everyday;
+use super::secrets::{Place, Vault, is_variable_name, variable_name};
 use super::sections::Product;
 use crate::config::Environment;
 
@@ -68,8 +69,15 @@ impl<'a> Source<'a> {
         Self { folder, product, ..self.clone() }
     }
 
-    /// `text` with references of bridge.yaml in place of the product's.
-    pub(super) fn translated(&self, vault: &mut Vault, server: &str, text: &str) -> String {
+    /// `text`, which stands at `at`, with references of bridge.yaml in place of the product's.
+    pub(super) fn translated(
+        &self,
+        vault: &mut Vault,
+        at: Place<'_>,
+        text: &str,
+        notes: &mut Vec<String>,
+    ) -> String {
+        let server = at.server;
         let mut text = text.to_owned();
         let folder = self.folder.as_deref().and_then(Path::to_str);
         for (name, value) in [
@@ -86,15 +94,18 @@ impl<'a> Source<'a> {
         {
             let described = self.inputs.iter().find(|input| input.0 == id);
             let why = described.map_or(id, |input| input.1);
+            // A description may have an example in it that is one.
+            let why = if why.split_whitespace().all(is_everyday) { why } else { "an input" };
             let why = format!("{}, of {server}", why.replace(char::is_control, " "));
             let reference = vault.refer(variable_name(id), why);
             text = text.replace(&format!("${{input:{id}}}"), &reference);
         }
         let text = with_secrets(vault, server, &text);
-        match self.product {
+        let text = match self.product {
             Product::Opencode => self.of_opencode(vault, server, &text),
             _ => text,
-        }
+        };
+        with_defaults(vault, at, &text, notes)
     }
 
     /// opencode's `{env:NAME}` and `{file:PATH}`.
@@ -141,8 +152,66 @@ fn with_secrets(vault: &mut Vault, server: &str, text: &str) -> String {
     replaced(text, "${{", "}}", |inside| {
         let inside = inside.trim();
         let name = variable_name(inside.rsplit('.').next().unwrap_or_default());
-        vault.refer(name, format!("{inside}, of {server}"))
+        let why = if is_everyday(inside) { inside } else { "a secret" };
+        vault.refer(name, format!("{why}, of {server}"))
     })
+}
+
+/// `text` with `${NAME:-default}`, which entries of bridge.yaml know, also for `${env:NAME:-default}`.
+/// A default that may be a secret is left out, so that the person has to set the variable.
+fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<String>) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("${") {
+        out += before;
+        let inside = behind.get(..closing_brace(behind)).filter(|_| !before.ends_with('$'));
+        let parts = inside.and_then(|inside| inside.split_once(":-"));
+        let parts =
+            parts.map(|(name, default)| (name.strip_prefix("env:").unwrap_or(name), default));
+        let Some((name, default)) = parts.filter(|(name, _)| is_variable_name(name)) else {
+            out += "${";
+            rest = behind;
+            continue;
+        };
+        rest = &behind[inside.unwrap_or_default().len() + 1..];
+        if is_plain_default(vault, at, name, default) {
+            if !default.is_empty() {
+                let note = format!("`{}`: without {name}, `{default}` is used", at.server);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            out += &format!("${{{name}:-{default}}}");
+        } else {
+            let server = at.server;
+            let words = "is left out: it may be a secret, or has a reference in it";
+            notes.push(format!("`{server}`: the default of {name} {words}"));
+            out += &vault.refer(name.to_owned(), format!("named in the file, of {server}"));
+        }
+    }
+    out + rest
+}
+
+/// Whether nothing of a default would be hidden if it were the value itself.
+fn is_plain_default(vault: &Vault, at: Place<'_>, name: &str, default: &str) -> bool {
+    let mut vault = vault.clone();
+    let is_plain = is_everyday(default) && !default.contains(['{', '}', '`', '\n']);
+    let mut keys = [at.key, name].into_iter();
+    is_plain && keys.all(|key| vault.hide(default, Place { key, ..at }) == default)
+}
+
+/// Where the `}` is that belongs to the `${` in front of `text`; its end if there is none.
+fn closing_brace(text: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => return at,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    usize::MAX
 }
 
 /// `text` with another text in place of each `open … close`. One behind a `$` is a reference of

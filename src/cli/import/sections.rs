@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::names::{name_of_entry, shown};
-use super::values::is_empty;
+use super::values::texts;
 
 /// The products whose entries differ from those of all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) struct Server {
     pub(super) folder: Option<String>,
     /// The path of a list elsewhere in the file that turns it off.
     pub(super) off_by: Option<String>,
+    /// Whether something at the top of the file, which the person is told of, turns it off.
+    pub(super) is_off: bool,
 }
 
 /// The members at the top of a file, and how it is written.
@@ -53,7 +55,8 @@ const OFF: [&str; 5] = [
     "excludeMCPServers",
     "excludedMcpServers",
 ];
-const ONLY: [&str; 2] = ["allowMCPServers", "allowedMcpServers"];
+const ONLY: [&str; 4] =
+    ["allowMCPServers", "allowedMcpServers", "enabledMcpServers", "enabledMcpjsonServers"];
 
 /// Types of goose's extensions, which are other things in other products' `extensions`.
 const GOOSE_TYPES: [&str; 8] =
@@ -63,6 +66,7 @@ const GOOSE_TYPES: [&str; 8] =
 pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
     let sections = sections_of(root);
     let mut servers: Vec<Server> = sections.iter().flat_map(Section::servers).collect();
+    servers.retain(|server| !is_setting_of_mcp(server));
     if sections.is_empty() {
         servers = bare(root.members);
         if servers.is_empty() {
@@ -75,29 +79,30 @@ pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
     Some(servers)
 }
 
-/// Keys at the top that speak of MCP and that are not read, with their values set.
-pub(super) fn unread(members: &Map<String, Value>) -> Vec<&str> {
-    // The state of Claude Code, where people write nothing but servers.
-    if members.contains_key("projects") {
-        return Vec::new();
-    }
-    let of_mcp = members.iter().filter(|(key, value)| {
-        let key = key.to_ascii_lowercase();
-        let may_restrict = match value.as_bool() {
-            Some(true) => key.contains("disab"),
-            Some(false) => true,
-            None => !is_empty(value),
-        };
-        key.contains("mcp") && !is_read(&key) && may_restrict
-    });
-    of_mcp.map(|(key, _)| key.as_str()).collect()
+/// Whether a key of the section `mcp` stands among the servers, and is none: `beside` reads it.
+fn is_setting_of_mcp(server: &Server) -> bool {
+    let is_list = matches!(server.path.as_str(), "mcp.allowed" | "mcp.excluded");
+    let is_in_mcp = matches!(server.product, Product::Crush | Product::Opencode);
+    let is_reached = ["command", "url", "type"].iter().any(|key| server.entry.get(key).is_some());
+    is_in_mcp && (!server.entry.is_object() || is_list && !is_reached)
 }
 
-/// Whether the servers below this key, in small letters, or the names in its list, are read.
-fn is_read(key: &str) -> bool {
-    let last = key.rsplit('.').next().unwrap_or(key);
-    let has_servers = ["mcpservers", "servers", "mcp_servers", "mcp"].contains(&last);
-    has_servers || OFF.iter().chain(&ONLY).any(|list| list.eq_ignore_ascii_case(last))
+/// Whether servers, or things that are none of them, stand below this key at the top of a file.
+pub(super) fn is_section(key: &str) -> bool {
+    const OTHERS: [&str; 6] = [
+        "context_servers",
+        "mcp_servers",
+        "extensions",
+        "experimental",
+        "customizations",
+        "inputs",
+    ];
+    is_list_of_servers(key) || OTHERS.contains(&key)
+}
+
+/// Whether the names in the list below this key are read as servers' names.
+pub(super) fn is_list_of_names(key: &str) -> bool {
+    OFF.iter().chain(&ONLY).any(|list| list.eq_ignore_ascii_case(key))
 }
 
 /// A map or a list of servers.
@@ -121,6 +126,7 @@ impl Section<'_> {
             entry: entry.clone(),
             product: self.product,
             folder: self.folder.map(str::to_owned),
+            is_off: false,
         };
         match self.entries {
             Value::Object(entries) => {
@@ -270,6 +276,7 @@ fn bare(members: &Map<String, Value>) -> Vec<Server> {
         product: Product::Other,
         folder: None,
         off_by: None,
+        is_off: false,
     };
     let whole = Value::Object(members.clone());
     if is_server(&whole) {
@@ -282,18 +289,23 @@ fn bare(members: &Map<String, Value>) -> Vec<Server> {
 
 /// The path of the list at the top of the file that turns the server off.
 fn off_by(members: &Map<String, Value>, name: &str) -> Option<String> {
-    let list = |value: Option<&Value>| {
-        let names: Vec<String> =
-            value?.as_array()?.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        Some(names)
+    let value = |path: &str| {
+        members.iter().find(|(key, _)| key.eq_ignore_ascii_case(path)).map(|(_, value)| value)
     };
-    let mcp = |key: &str| list(members.get("mcp").and_then(|mcp| mcp.get(key)));
-    let off = OFF.iter().map(|key| ((*key).to_owned(), list(members.get(*key))));
-    let off = off.chain([("mcp.excluded".to_owned(), mcp("excluded"))]);
-    let only = ONLY.iter().map(|key| ((*key).to_owned(), list(members.get(*key))));
-    let only = only.chain([("mcp.allowed".to_owned(), mcp("allowed"))]);
-    let has = |names: &[String]| names.iter().any(|it| it == name);
-    let off = off.filter_map(|(path, names)| names.filter(|names| has(names)).map(|_| path));
-    let only = only.filter_map(|(path, names)| names.filter(|names| !has(names)).map(|_| path));
-    off.chain(only).next()
+    let list = |path: &&str| Some(((*path).to_owned(), texts(value(path)?)?));
+    let in_mcp = |key: &str| {
+        let names = texts(members.get("mcp")?.get(key)?)?;
+        Some((format!("mcp.{key}"), names))
+    };
+    let off = OFF.iter().filter_map(list).chain(in_mcp("excluded"));
+    let only = ONLY.iter().filter_map(list).chain(in_mcp("allowed"));
+    // Spaces and letters may differ in a list that turns off, not in one that leaves on.
+    let has_like = |names: &[String]| {
+        names
+            .iter()
+            .any(|listed| listed.trim().eq_ignore_ascii_case(name.trim()) || listed.contains('*'))
+    };
+    let off = off.filter(|(_, names)| has_like(names)).map(|(path, _)| path);
+    let only = only.filter(|(_, names)| !names.iter().any(|listed| listed == name));
+    off.chain(only.map(|(path, _)| path)).next()
 }

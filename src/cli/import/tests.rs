@@ -7,6 +7,7 @@ use crate::config::Config;
 
 mod products;
 mod rights;
+mod secrets;
 
 const CANARY: &str = "canary7Secret9Value3x";
 

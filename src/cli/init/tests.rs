@@ -69,3 +69,20 @@ fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
     assert!(!text.contains(secret) && text.contains("${env:SERVER_API_KEY}"), "{text}");
     assert!(draft.backends.remarks(&Environment::bare()).contains("SERVER_API_KEY"));
 }
+
+#[test]
+fn file_with_imported_servers_is_its_owners_alone_and_overwritten_only_by_force() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let private = Writing { force: false, is_private: true };
+    let new = dir.path().join("new.yaml");
+    write(&new, "a", private).unwrap();
+    assert_eq!(mode(&new), 0o600);
+    let old = dir.path().join("old.yaml");
+    fs::write(&old, "mine").unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(write(&old, "a", private).is_err());
+    assert_eq!((fs::read_to_string(&old).unwrap().as_str(), mode(&old)), ("mine", 0o644));
+    write(&old, "a", Writing { force: true, ..private }).unwrap();
+    assert_eq!((fs::read_to_string(&old).unwrap().as_str(), mode(&old)), ("a", 0o600));
+}

@@ -67,6 +67,9 @@ fn what_cannot_be_read_has_a_cure_of_its_own() {
         reading_cure(&error, "create it").to_owned()
     };
     assert_eq!(cure(&file), "save the file as UTF-8");
+    std::fs::write(&file, b"\xff\xfea\0").unwrap();
+    let error = Environment::of_process().read(&file).err().unwrap();
+    assert!(error.to_string().contains("UTF-16"), "{error}");
     assert_eq!(cure(directory.path()), "name a regular file that has only this");
     assert_eq!(cure(&directory.path().join("none")), "create it");
 }
@@ -93,6 +96,16 @@ fn what_is_missing_is_named() {
             "`${file:~/token}`: `~` means nothing here, as there is no shell | write a full path",
         ),
         ("${NAME}", "`${NAME}` is no reference | for the environment variable write `${env:NAME}`"),
+        (
+            "${NAME:-s3cret}",
+            "`${NAME:-…}` is no reference: there are defaults only in entries of `mcp` | write \
+             `${env:NAME}`, and set NAME where the bridge is started",
+        ),
+        (
+            "${env:NAME:-s3cret}",
+            "`${env:NAME:-…}` is no reference: there are defaults only in entries of `mcp` | write \
+             `${env:NAME}`, and set NAME where the bridge is started",
+        ),
         (
             "${vault:x}",
             "`${vault:x}` is no reference | a reference is ${env:NAME}, ${file:/path} or \
@@ -121,6 +134,11 @@ fn entries_of_other_products_have_their_own_references() {
         ("${EMPTY:-there}", "there"),
         ("${NAME:-there}", "ann"),
         ("${userHome}/bin", "/home/ann/bin"),
+        (
+            "${env:NAME:-s3cret}",
+            "`${env:NAME:-…}` is no reference: a variable with a default is written without `env:` \
+             | write `${NAME:-default}`",
+        ),
         (
             "${GONE}",
             "${env:GONE}: the environment variable is not set | set GONE where the bridge is started",

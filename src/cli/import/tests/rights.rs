@@ -48,6 +48,17 @@ fn lists_of_tools_become_rules_of_tools() {
             r#"{"allow":["ls"],"deny":["rm"]}"#,
         ),
         row(r#""tools": {"allow": ["ls"]}"#, r#"{"allow":["ls"]}"#),
+        row(
+            r#""tools": {"*": false, "ls": true, "rm": false}"#,
+            r#"{"allow":["ls"],"deny":["rm"]}"#,
+        ),
+        row(r#""tools": {"*": {"enabled": false}, "ls": {}}"#, r#"{"allow":["ls"]}"#),
+        row(r#""tools": {"*": false}"#, r#"{"deny":["*"]}"#),
+        row(r#""tools": {"rm*": false}"#, r#"{"deny":["rm*"]}"#),
+        row(r#""disabledTools": "all""#, r#"{"deny":["*"]}"#),
+        row(r#""excludeTools": ["mcp__a__rm"]"#, r#"{"deny":["mcp__a__rm","rm"]}"#),
+        row(r#""excludeTools": ["a__rm", "@a"]"#, r#"{"deny":["a__rm","rm","@a","*"]}"#),
+        row(r#""excludeTools": ["write.*"]"#, r#"{"deny":["write.*","write*"]}"#),
     ] {
         let imported = import(&format!(r#"{{"command": "x", {entry}}}"#));
         let shown = imported.mcp["a"]["tools"].to_string();
@@ -90,6 +101,12 @@ fn unknown_key_turns_the_server_off_and_is_named_with_its_path() {
         (r#""tools": [{"name": "ls"}]"#, "`mcpServers.a.tools`"),
         (r#""tools": {"ls": {"rights": "some"}}"#, "`mcpServers.a.tools.ls.rights`"),
         (r#""sandboxEnabled": true, "sandbox": {"network": {}}"#, "`mcpServers.a.sandbox`"),
+        (r#""sandbox": true"#, "`mcpServers.a.sandbox`"),
+        (r#""sandbox": "read-only""#, "`mcpServers.a.sandbox`"),
+        (r#""sandbox": {"network": {}}"#, "`mcpServers.a.sandbox`"),
+        (r#""sandboxEnabled": true"#, "`mcpServers.a.sandboxEnabled`"),
+        (r#""excludeTools": ["!ls"]"#, "`mcpServers.a.excludeTools`"),
+        (r#""excludeTools": ["^rm|mv$"]"#, "`mcpServers.a.excludeTools`"),
     ] {
         let imported = import(&format!(r#"{{"command": "x", {entry}}}"#));
         assert_eq!(imported.mcp["a"]["disabled"], true, "{entry}");
@@ -135,6 +152,134 @@ fn lists_of_servers_outside_the_entries_count() {
         assert_eq!(disabled, off, "{rest}");
         assert!(imported.remarks(&Environment::bare()).contains("as `"), "{rest}");
     }
-    let imported = parse(r#"{"mcpServers": {"a": {"command": "x"}}, "chat.mcp.access": "none"}"#);
-    assert!(imported.unread[0].contains("`chat.mcp.access`"), "{:?}", imported.unread);
+}
+
+#[test]
+fn key_beside_the_servers_that_may_restrict_turns_them_off_and_is_named() {
+    for (rest, path) in [
+        (r#""chat.mcp.access": "none""#, "chat.mcp.access"),
+        (r#""chat.mcp.enabled": false"#, "chat.mcp.enabled"),
+        (r#""coreTools": ["ls"]"#, "coreTools"),
+        (r#""tools": {"core": ["ls"]}"#, "tools.core"),
+        (r#""tools": {"core": []}"#, "tools.core"),
+        (r#""tools": {"allowed": ["ls"]}"#, "tools.allowed"),
+        (r#""tools": {"sandbox": "docker"}"#, "tools.sandbox"),
+        (r#""tools": {"*": false, "ls": true}"#, "tools.*"),
+        (r#""tools": {"exclude": ["!ls"]}"#, "tools.exclude"),
+        (r#""excludeTools": {"rm": true}"#, "excludeTools"),
+        (r#""allowedTools": []"#, "allowedTools"),
+        (r#""mcp": {"enabled": false}"#, "mcp.enabled"),
+        (r#""mcp": {"enabled": false, "c": {"command": "z"}}"#, "mcp.enabled"),
+        (r#""mcp": {"excluded": {"a": true}}"#, "mcp.excluded"),
+        (r#""disabledMcpServers": [{"name": "a"}]"#, "disabledMcpServers"),
+        (r#""sandbox": true"#, "sandbox"),
+        (r#""sandbox": "read-only""#, "sandbox"),
+        (r#""permissions": {"mode": "strict"}"#, "permissions"),
+        (r#""permission": {"x_*": "deny"}"#, "permission"),
+        (r#""toolFilter": "ls""#, "toolFilter"),
+        (r#""enabled": false"#, "enabled"),
+        (r#""disabled": true"#, "disabled"),
+        (r#""trusted": false"#, "trusted"),
+        (r#""includeOnly": ["ls"]"#, "includeOnly"),
+        (r#""denyList": ["rm"]"#, "denyList"),
+        (r#""admin": {"mcp": {"enabled": false}}"#, "admin.mcp"),
+        (r#""features": {"mcp": false}"#, "features.mcp"),
+        (r#""security": {"toolSandboxing": true}"#, "security.toolSandboxing"),
+        (r#""GOOSE_MODE": "chat""#, "GOOSE_MODE"),
+        (r#""projects": {"/x": {"sandbox": true}}"#, "projects.….sandbox"),
+    ] {
+        let text = r#""mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}"#;
+        let imported = parse(&format!("{{{text}, {rest}}}"));
+        for name in ["a", "b"] {
+            assert_eq!(imported.mcp[name]["disabled"], true, "{rest}");
+        }
+        let remarks = imported.remarks(&Environment::bare());
+        assert!(remarks.contains(&format!("`{path}`")), "{rest}: {remarks}");
+        assert_eq!(imported.unread.len(), 1, "{rest}: {remarks}");
+    }
+}
+
+#[test]
+fn key_beside_the_servers_that_restricts_nothing_leaves_them_on() {
+    for rest in [
+        r#""chat.mcp.access": "all""#,
+        r#""chat.mcp.discovery.enabled": false"#,
+        r#""files.exclude": {"x": true}, "editor.minimap.enabled": false"#,
+        r#""sandbox": false, "excludeTools": [], "tools": {"exclude": []}"#,
+        r#""tools": {"autoAccept": false, "shell": {"pager": "cat"}}"#,
+        r#""tools": ["*"], "includeMcpJson": true"#,
+        r#""mcp": {"serverCommand": "x"}, "folderTrust": true"#,
+        r#""globalShortcut": "", "isUsingBuiltInNodeForMcp": false"#,
+        r#""permissions": {"allow": ["mcp__a__ls"], "deny": ["Bash(rm:*)"], "defaultMode": "plan"}"#,
+        r#""numStartups": 3, "toolUsage": {"x": 1}, "projects": {"/x": {"allowedTools": [],
+            "hasTrustDialogAccepted": false, "enabledMcpjsonServers": []}}"#,
+    ] {
+        let imported = parse(&format!(r#"{{"mcpServers": {{"a": {{"command": "x"}}}}, {rest}}}"#));
+        assert_eq!(imported.mcp["a"], json!({"command": "x"}), "{rest}");
+        assert!(imported.unread.is_empty(), "{rest}: {:?}", imported.unread);
+    }
+}
+
+#[test]
+fn lists_of_tools_beside_the_servers_become_rules_of_each() {
+    for (rest, becomes) in [
+        (r#""excludeTools": ["rm"]"#, r#"{"tools":{"deny":["rm"]}}"#),
+        (r#""tools": {"exclude": ["rm(x)"]}"#, r#"{"tools":{"deny":["rm"]}}"#),
+        (r#""excludeTools": ["a__rm"]"#, r#"{"tools":{"deny":["a__rm","rm"]}}"#),
+        (r#""amp.tools.disable": ["rm"]"#, r#"{"tools":{"deny":["rm"]}}"#),
+        (r#""options": {"disabled_tools": ["rm"]}"#, r#"{"tools":{"deny":["rm"]}}"#),
+        (r#""permissions": {"deny": ["mcp__a__rm"]}"#, r#"{"tools":{"deny":["rm"]}}"#),
+        (r#""permissions": {"deny": ["mcp__a"]}"#, r#"{"tools":{"deny":["*"]}}"#),
+        (r#""permissions": {"deny": ["mcp__*"]}"#, r#"{"tools":{"deny":["*"]}}"#),
+        (r#""permissions": {"ask": ["mcp__a__mv"]}"#, r#"{"approve":["mv"]}"#),
+        (r#""tools": ["@a/ls", "@b", "fs"]"#, r#"{"tools":{"allow":["ls","fs"]}}"#),
+    ] {
+        let imported = parse(&format!(r#"{{"mcpServers": {{"a": {{"command": "x"}}}}, {rest}}}"#));
+        let mut entry = imported.mcp["a"].clone();
+        entry.as_object_mut().unwrap().remove("command");
+        assert_eq!(entry.to_string(), becomes, "{rest}");
+        assert!(imported.unread.is_empty(), "{rest}: {:?}", imported.unread);
+        good(&imported, &Environment::bare());
+    }
+}
+
+#[test]
+fn rules_of_zed_and_opencode_in_other_forms_restrict_too() {
+    for (text, becomes) in [
+        (
+            r#"{"context_servers": {"a": {"command": "x"}}, "agent": {"tool_permissions":
+                {"default": "confirm", "tools": {"mcp:a:rm": {"default": "confirm",
+                "always_deny": [{"pattern": "x"}]}}}}}"#,
+            r#"{"approve":["*"],"tools":{"deny":["rm"]}}"#,
+        ),
+        (
+            r#"{"context_servers": {"a": {"command": "x"}}, "agent": {"tool_permissions":
+                {"tools": {"mcp:a:rm": {"always_confirm": [{"pattern": "x"}]}}}}}"#,
+            r#"{"approve":["rm"]}"#,
+        ),
+        (
+            r#"{"context_servers": {"a": {"command": "x"}},
+                "agent": {"profiles": {"write": {"enable_all_context_servers": false}}}}"#,
+            r#"{"disabled":true}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "permission": "ask"}"#,
+            r#"{"approve":["*"]}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "tools": {"a_rm": 0}}"#,
+            r#"{"tools":{"deny":["rm"]}}"#,
+        ),
+        (
+            r#"{"mcp": {"a": {"type": "local", "command": ["x"]}}, "permission": false}"#,
+            r#"{"disabled":true}"#,
+        ),
+    ] {
+        let imported = parse(text);
+        let mut entry = imported.mcp["a"].clone();
+        entry.as_object_mut().unwrap().remove("command");
+        entry.as_object_mut().unwrap().remove("args");
+        assert_eq!(entry.to_string(), becomes, "{text}");
+        good(&imported, &Environment::bare());
+    }
 }

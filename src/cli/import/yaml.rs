@@ -1,0 +1,66 @@
+//! Sections of bridge.yaml as YAML that shows all that is in them.
+//!
+//! Must not: print a character that hides others or steers a terminal.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::model::visible;
+
+/// A section of bridge.yaml.
+///
+/// The writer of YAML prints characters such as U+202E as they are, and a person would then read
+/// another text than the bridge. A word stands for each text with some while the YAML is written, and
+/// the text with escapes takes its place.
+pub(in crate::cli) fn yaml(section: &str, backends: &Map<String, Value>) -> String {
+    let file = json!({ section: backends });
+    let mut word = "escaped_text".to_owned();
+    while file.to_string().contains(&word) {
+        word.push('_');
+    }
+    let mut texts = Vec::new();
+    let file = with_words(&file, &word, &mut texts);
+    let mut yaml = serde_saphyr::to_string(&file).expect("JSON can be written as YAML");
+    for (at, text) in texts.iter().enumerate() {
+        yaml = yaml.replace(&format!("{word}{at}x"), text);
+    }
+    yaml
+}
+
+/// `value` with a word in place of each text that needs escapes; these go into `texts`.
+fn with_words(value: &Value, word: &str, texts: &mut Vec<String>) -> Value {
+    match value {
+        Value::String(text) => shown(text, word, texts).into(),
+        Value::Array(items) => items.iter().map(|item| with_words(item, word, texts)).collect(),
+        Value::Object(members) => {
+            let mut map = Map::new();
+            for (key, member) in members {
+                map.insert(shown(key, word, texts), with_words(member, word, texts));
+            }
+            map.into()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn shown(text: &str, word: &str, texts: &mut Vec<String>) -> String {
+    if visible::hidden(text).next().is_none() {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted += "\\n",
+            '\t' => quoted += "\\t",
+            _ if c.is_ascii() && !c.is_control() => quoted.push(c),
+            _ => {
+                write!(quoted, "\\U{:08X}", u32::from(c)).expect("writing to a String cannot fail")
+            }
+        }
+    }
+    quoted.push('"');
+    texts.push(quoted);
+    format!("{word}{}x", texts.len() - 1)
+}
