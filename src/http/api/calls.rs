@@ -21,7 +21,7 @@ use crate::config::error::did_you_mean;
 use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
-use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, member, pending};
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
 use crate::traces::Context;
@@ -53,6 +53,13 @@ struct Of {
 
 /// The answer to a call of a tool that is not on offer, with the name that it probably stands for.
 fn no_such_tool(offer: &Offer, name: &str) -> String {
+    if offer.searched_route(name).is_some() && offer.route(name).is_none() {
+        let call = Own::Call.name();
+        return format!(
+            "The tool `{name}` is found by a search and is no tool of its own here: call \
+             `{call}` with {{\"name\": \"{name}\", \"arguments\": …}}."
+        );
+    }
     let refs = offer.backends().flat_map(|(_, offered)| offered.refs().chain(offered.hidden()));
     let own = offer.own(|_| true).map(|(_, one)| one);
     let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
@@ -264,7 +271,11 @@ impl Api {
     async fn make_one(self, of: Arc<Of>, place: usize) -> Result<One, NotAnswered> {
         let Of { offer, app, trace, form, calls, turns } = &*of;
         let call = &calls[place];
-        let route = offer.route(&call.name);
+        let name = &call.name;
+        // The operator says what a mapped name means. Any other that no model was shown may be that of
+        // a tool of the app's own.
+        let is_mapped = matches!(form, Form::Loom(_)) && app.names.values().any(|own| own == name);
+        let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
         let Some(route) = route else {
             return Ok(of.not_made(place, no_such_tool(offer, &call.name)));

@@ -34,7 +34,7 @@ impl Api {
         let Confirmation { id, title, prompt, run } = confirmation;
         let app = &asked.caller.app;
         let name = own_name(app, &item);
-        let route = self.offer(app).route(&name).cloned();
+        let route = self.offer(app).searched_route(&name).cloned();
         let route = route.unwrap_or_else(|| item.confirmed_route());
         let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
         let args = to_raw_value(&shown).expect("it is JSON");

@@ -175,7 +175,8 @@ impl Client<'_> {
     fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Replied<(Route, Call)> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
-        let route = offer.route(&name);
+        // All names here are the bridge's, so a tool that was found may be called by its own.
+        let route = offer.searched_route(&name);
         // MCP, Tools: Error Handling.
         let route =
             route.ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
