@@ -25,6 +25,8 @@ fn the_statements_are_those_that_are_simulated() {
         include_str!("../../sql/approvals.sql"),
         include_str!("../../sql/ask.sql"),
         include_str!("../../sql/beat.sql"),
+        include_str!("../../sql/cancel.sql"),
+        include_str!("../../sql/cancellations.sql"),
         include_str!("../../sql/claim.sql"),
         include_str!("../../sql/claim_waiting.sql"),
         include_str!("../../sql/claimed.sql"),
