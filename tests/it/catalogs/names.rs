@@ -3,7 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{CALL, FIND, by_hand, error_of, found};
-use crate::{bridge::API, evals::flat, frames::Script, harness::Harness, sse::{self, Stream}};
+use crate::{
+    bridge::API,
+    evals::flat,
+    frames::Script,
+    harness::Harness,
+    sse::{self, Stream},
+};
 
 /// Tools of an app that have the name of a tool which runs have to find: its own, one of its own
 /// server, and one of a server that has the backend's name.

@@ -46,6 +46,10 @@ pub(super) struct Run {
     pub(super) log: Vec<Event>,
     pub(super) calls: BTreeMap<String, Call>,
     pub(super) ended: bool,
+    /// It was cancelled, and MANTYX waits for its calls to end.
+    waits: bool,
+    /// When its app was told that it is cancelled, while MANTYX waited for its calls.
+    pub(super) cancelled: Option<Duration>,
     /// What its model still has to do.
     left: usize,
     /// The ids of long calls whose results it has not got.
@@ -383,8 +387,12 @@ impl State {
             ("POST", [kind @ ("agent-runs" | "eval-runs"), id, "cancel"]) => {
                 let (run, _) = self.mantyx.run_of(kind, id);
                 let Some(run) = run else { return not_found() };
-                self.step(format!("mantyx: {id} is cancelled"));
-                self.end_run(&run, "cancelled");
+                if *id == run && self.chance(500) && self.mantyx.waits_for_calls(&run) {
+                    self.step(format!("mantyx: {id} is cancelled, and waits for its calls"));
+                } else {
+                    self.step(format!("mantyx: {id} is cancelled"));
+                    self.end_run(&run, "cancelled");
+                }
                 Reply::Json(200, json!({ "ok": true }))
             }
             _ => not_found(),
@@ -426,6 +434,8 @@ impl State {
             log: Vec::new(),
             calls: BTreeMap::new(),
             ended: false,
+            waits: false,
+            cancelled: None,
             left,
             pending: Vec::new(),
             hidden_until: Duration::ZERO,
@@ -555,6 +565,21 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
+    /// Has a run that is cancelled wait for the bridge's calls, if some are open.
+    fn waits_for_calls(&mut self, id: &str) -> bool {
+        let is_open = |call: &Call| call.is_bridges && call.answer.is_none() && !call.expired;
+        let Some(run) = self.runs.get_mut(id).filter(|run| !run.ended) else { return false };
+        run.waits = run.calls.values().any(is_open);
+        run.waits
+    }
+
+    /// An app was told that its run is cancelled.
+    pub(super) fn told_cancelled(&mut self, id: &str, now: Duration) {
+        if let Some(run) = self.runs.get_mut(id).filter(|run| run.waits) {
+            run.cancelled.get_or_insert(now);
+        }
+    }
+
     /// Whether the bridge has answered the call with this intent, and could keep the answer.
     pub(super) fn has_answer(&self, intent: &str) -> bool {
         let mut calls = self.runs.values().flat_map(|run| run.calls.values());

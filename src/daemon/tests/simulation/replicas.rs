@@ -51,6 +51,12 @@ impl Troubles {
         held_up > HELD_UP
     }
 
+    /// Whether anything was wrong at some time in between.
+    pub(super) fn touch(&self, from: Duration, until: Duration) -> bool {
+        let mut both = self.of_replicas.iter().chain(&self.of_database);
+        both.any(|(begun, ended)| *begun < until && *ended > from)
+    }
+
     /// Whether an answer to a call of the time `asked` may be posted at `now` without being kept.
     pub(super) fn may_be_unkept(&self, asked: Duration, now: Duration) -> bool {
         now > asked + UNKEPT_AFTER && self.of_database.iter().any(|(_, ended)| *ended >= asked)

@@ -62,6 +62,12 @@ impl State {
         let open = run.calls.values().filter(|call| !call.told).count();
         let done = run.left == 0 || self.calm;
         if let Some(run) = self.mantyx.runs.get_mut(id) {
+            if run.waits {
+                if open == 0 {
+                    self.end_run(id, "cancelled");
+                }
+                return open == 0;
+            }
             let fetch = run.pending.pop();
             if let Some(call) = fetch {
                 self.call(id, "bridge_call_result", None, &json!({ "callId": call }), true);
