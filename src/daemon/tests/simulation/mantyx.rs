@@ -549,13 +549,6 @@ impl State {
         }
         reply(status)
     }
-
-    /// Ends a run from outside its model.
-    pub(super) fn end_run(&mut self, id: &str, kind: &'static str) {
-        let Some(run) = self.mantyx.runs.get_mut(id).filter(|run| !run.ended) else { return };
-        run.push(run.last(kind), json!({}), None);
-        run.ended = true;
-    }
 }
 
 /// The id of a long call, if this is the first answer of one.
@@ -565,21 +558,6 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
-    /// Has a run that is cancelled wait for the bridge's calls, if some are open.
-    fn waits_for_calls(&mut self, id: &str) -> bool {
-        let is_open = |call: &Call| call.is_bridges && call.answer.is_none() && !call.expired;
-        let Some(run) = self.runs.get_mut(id).filter(|run| !run.ended) else { return false };
-        run.waits = run.calls.values().any(is_open);
-        run.waits
-    }
-
-    /// An app was told that its run is cancelled.
-    pub(super) fn told_cancelled(&mut self, id: &str, now: Duration) {
-        if let Some(run) = self.runs.get_mut(id).filter(|run| run.waits) {
-            run.cancelled.get_or_insert(now);
-        }
-    }
-
     /// Whether the bridge has answered the call with this intent, and could keep the answer.
     pub(super) fn has_answer(&self, intent: &str) -> bool {
         let mut calls = self.runs.values().flat_map(|run| run.calls.values());
