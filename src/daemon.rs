@@ -343,7 +343,8 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
                 let Calls { approvals, backends, .. } = &*sharing.calls;
                 let approvals = Box::pin(approvals.share(replica));
                 let files = Box::pin(GroupFiles::default().share(&backends.registry, replica));
-                tokio::join!(approvals, files);
+                let cancellations = Box::pin(sharing.share_cancellations(replica));
+                tokio::join!(approvals, files, cancellations);
             });
             let stop = back.stop_token();
             let runs = Arc::clone(runs);

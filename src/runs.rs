@@ -13,6 +13,7 @@ pub mod approvals;
 mod call_observer;
 mod call_recorder;
 pub mod calls;
+mod cancellations;
 pub mod changes;
 mod credential;
 mod driven;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
-    Progress, Recorder, RequestedPause, ToolCall,
+    Progress, Recorder, Reply, RequestedPause, ToolCall,
 };
 use super::registry::{Lease, Registry, RegistryEntry};
 use super::supervisor::{ProgramStart, Timing};
@@ -130,6 +131,8 @@ pub(crate) struct World {
     pub(crate) dials: AtomicUsize,
     pub(crate) resolves: AtomicUsize,
     pub(crate) calls: AtomicUsize,
+    /// Requests that only read.
+    pub(crate) reads: AtomicUsize,
     pub(crate) closes: AtomicUsize,
 }
 
@@ -152,6 +155,7 @@ impl World {
             dials: AtomicUsize::new(0),
             resolves: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
             closes: AtomicUsize::new(0),
         })
     }
@@ -312,6 +316,12 @@ impl Peer for FakePeer {
         };
         let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
         Ok(Arc::new(Catalog::mcp(None, tools).0))
+    }
+
+    async fn ask(&self, method: &'static str, _params: Value) -> Result<Reply, CallError> {
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.to_string()))?;
+        Ok(Ok(RawValue::from_string(format!("{{\"read\":\"{method}\"}}")).unwrap()))
     }
 
     async fn changed(&self) {

@@ -436,8 +436,7 @@ impl Registry {
     pub fn features(&self, rights: &Rights) -> FeatureView {
         let inner = self.inner.lock();
         let open = inner.slots.iter().filter(|(name, slot)| {
-            let is_whole = rights.include(name) && !rights.tools.contains_key(*name);
-            is_whole && slot.holder.known.is_available()
+            rights.include_features(name) && slot.holder.known.is_available()
         });
         let features = open.map(|(name, Slot { holder: Holder { known, source, .. }, .. })| {
             (name.clone(), Arc::clone(&source.naming), Arc::clone(&known.features))

@@ -112,7 +112,7 @@ impl Outgoing<'_> {
             let own = self.runs.get_or_resume(&key, app, &self.credential);
             let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
             if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
-                self.runs.cancel_calls(&run, &key);
+                self.runs.cancel(&run, &key);
             }
         }
         response
@@ -126,10 +126,7 @@ impl Outgoing<'_> {
     ) -> Response<Body> {
         let response = self.forward_in_time(request).await;
         if response.status().is_success() {
-            for run in self.runs.of_session(&workspace, &session) {
-                self.runs.cancel_calls(&run, &run.key);
-            }
-            self.runs.forget_session(&workspace, &session);
+            self.runs.end_session(&workspace, &session);
         }
         response
     }

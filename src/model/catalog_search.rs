@@ -14,7 +14,7 @@ use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
 use super::sentences::sentence;
-use super::{Call, Members, Offer, Own, Route, Target, form, member, own, string_member};
+use super::{Call, Members, Offer, Own, Route, Table, Target, form, member, own, string_member};
 
 /// How many tools an answer has, unless the model says how many.
 const FEW: usize = 5;
@@ -135,20 +135,23 @@ fn apart(text: &str) -> String {
     with_parts.collect::<Vec<_>>().join(" ")
 }
 
-/// The answer to a call of [`Own::Find`], for a model that has `offer`, and may be told of the tools
-/// that `may_find` takes. The error is an answer for the model, too.
-pub fn find(
-    arguments: &str,
-    offer: &Offer,
-    may_find: impl Fn(&str) -> bool,
-) -> Result<String, String> {
+/// The answer to a call of [`Own::Find`], for a model that has `offer`. A run has a `table`, and is
+/// told of the tools that it can call, by its own names for them: under another name, the model would
+/// call a tool of the run's caller in their place. The error is an answer for the model, too.
+pub fn find(arguments: &str, offer: &Offer, table: Option<&Table>) -> Result<String, String> {
     Own::Find.check(arguments)?;
     let query = own::string(arguments, "query")?;
     let limit = own::number(arguments, "limit")?.unwrap_or(FEW);
     let mut tools = Vec::new();
     let mut left = MOST_BYTES;
-    let found = offer.find(&query).filter(|name| may_find(name));
-    for tool in found.filter_map(|name| offer.hidden_definition(name)).take(limit) {
+    let definitions = offer.find(&query).filter_map(|name| {
+        let given = match table {
+            Some(table) => table.name_of(name, offer.searched_route(name)?)?,
+            None => name,
+        };
+        offer.hidden_definition(name, given)
+    });
+    for tool in definitions.take(limit) {
         // One is answered in any case, however large it is.
         match left.checked_sub(tool.len()) {
             None if !tools.is_empty() => break,

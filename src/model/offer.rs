@@ -258,17 +258,28 @@ impl Offer {
         let digest = |one: &Offered| digest_of(one.refs().chain(one.hidden()));
         let digests = backends.iter().map(|(name, one)| (name.clone(), digest(one)));
         let of_own = own.iter().map(|(own, one)| (own.backend(), digest_of([one.as_ref()])));
-        let routes = Arc::new(Routes::new(routes, digests.chain(of_own).collect()));
+        let searched = backends.values().flat_map(Offered::hidden).flat_map(Ref::names).cloned();
+        let routes = Routes::new(routes, digests.chain(of_own).collect());
+        let routes = Arc::new(routes.with_searched(searched.collect()));
         Self { backends, routes, own, index, digest: OnceLock::new(), seen: Seen::default() }
     }
 
-    /// Where `name` leads.
+    /// Where `name` leads, if a model is shown it.
     pub fn route(&self, name: &str) -> Option<&Route> {
-        let is_needed = |route: &&Route| match route.target {
+        self.routes.shown(name).filter(|route| self.needs(route))
+    }
+
+    /// Where `name` leads, be it that of a tool that a model has to find. Only for names that can be
+    /// nothing but the bridge's: a caller may have a tool of its own under a name that is not shown.
+    pub fn searched_route(&self, name: &str) -> Option<&Route> {
+        self.routes.get(name).filter(|route| self.needs(route))
+    }
+
+    fn needs(&self, route: &Route) -> bool {
+        match route.target {
             Target::Own(own) => self.own(|_| true).any(|(needed, _)| needed == own),
             Target::Tool { .. } | Target::Stub => true,
-        };
-        self.routes.get(name).filter(is_needed)
+        }
     }
 
     pub fn backend(&self, name: &str) -> Option<&Offered> {

@@ -31,6 +31,12 @@ impl Rights {
         self.include(backend) && self.tools.get(backend).is_none_or(|filter| filter.passes(tool))
     }
 
+    /// Whether the resources and prompts of `backend` may be read: by an app that may use all of its
+    /// tools, as no list says which tool they belong to.
+    pub fn include_features(&self, backend: &BackendName) -> bool {
+        self.include(backend) && !self.tools.contains_key(backend)
+    }
+
     /// Whether the app may use everything.
     pub fn are_all(&self) -> bool {
         self.backends.is_none() && self.tools.is_empty() && self.offer.is_none()

@@ -4,7 +4,7 @@
 //!
 //! Must not: know refs, or how names are made (offer.rs and naming.rs do).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Routes {
     by_name: HashMap<Arc<str>, Route>,
+    /// The names that no run is shown: a model finds them by a search.
+    searched: HashSet<Arc<str>>,
     /// The names that lead to the bridge's own tools.
     own: BTreeMap<Own, Arc<str>>,
     /// A digest of each backend's refs, which tells whether runs would get other refs.
@@ -121,6 +123,8 @@ struct RouteRecord<'a> {
     /// Absent in routes of earlier versions.
     #[serde(default = "unsaid")]
     destructive: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    searched: bool,
 }
 
 fn unsaid() -> bool {
@@ -134,10 +138,22 @@ impl Routes {
             Target::Tool { .. } | Target::Stub => None,
         });
         let own = own.collect();
-        Self { by_name, own, digests, stored: OnceLock::new() }
+        let searched = HashSet::new();
+        Self { by_name, searched, own, digests, stored: OnceLock::new() }
     }
 
-    /// Where `name` leads.
+    /// The same routes, of which runs are not shown the names `searched`.
+    pub fn with_searched(self, searched: HashSet<Arc<str>>) -> Self {
+        Self { searched, ..self }
+    }
+
+    /// Where `name` leads, if runs are shown it. A name that a run is not shown is free for the run's
+    /// caller: a call of it is a call of the caller's tool.
+    pub fn shown(&self, name: &str) -> Option<&Route> {
+        self.get(name).filter(|_| !self.searched.contains(name))
+    }
+
+    /// Where `name` leads, be it shown or found by a search.
     pub fn get(&self, name: &str) -> Option<&Route> {
         self.by_name.get(name)
     }
@@ -160,7 +176,11 @@ impl Routes {
     /// The routes as text; written once.
     pub fn stored(&self) -> &Stored {
         self.stored.get_or_init(|| {
-            let mut routes: Vec<RouteRecord<'_>> = self.iter().map(RouteRecord::of).collect();
+            let records = self.iter().map(|(name, route)| RouteRecord {
+                searched: self.searched.contains(name),
+                ..RouteRecord::of((name, route))
+            });
+            let mut routes: Vec<RouteRecord<'_>> = records.collect();
             routes.sort_by(|a, b| a.name.cmp(&b.name));
             let text = Text { digests: self.digests.clone(), routes };
             let text = serde_json::to_string(&text).expect("strings and JSON can be written");
@@ -172,8 +192,10 @@ impl Routes {
     /// Reads the text of [`Self::stored`].
     pub fn restore(text: &str) -> Result<Self, Unreadable> {
         let read: Text<'_> = serde_json::from_str(text)?;
+        let searched = read.routes.iter().filter(|record| record.searched);
+        let searched = searched.map(|record| Arc::clone(&record.name)).collect();
         let by_name = read.routes.into_iter().map(RouteRecord::route).collect();
-        Ok(Self::new(by_name, read.digests))
+        Ok(Self::new(by_name, read.digests).with_searched(searched))
     }
 }
 
@@ -191,6 +213,7 @@ impl<'a> RouteRecord<'a> {
             input: input.and_then(|input| input.schema()),
             repeatable: route.repeatable,
             destructive: route.destructive,
+            searched: false,
         }
     }
 
@@ -233,7 +256,7 @@ mod tests {
         ];
         let by_name = all.into_iter().map(|(name, route)| (name.into(), route)).collect();
         let digests = BTreeMap::from([(BackendName::parse("fs").unwrap(), "abc".to_owned())]);
-        Routes::new(by_name, digests)
+        Routes::new(by_name, digests).with_searched(HashSet::from(["fs_any".into()]))
     }
 
     #[test]
@@ -244,6 +267,8 @@ mod tests {
         let after = Routes::restore(&stored.text).unwrap();
         assert_eq!(after.stored(), stored);
         assert_eq!(after.get("fs_ls").unwrap().target.tool(), "ls");
+        assert!(after.shown("fs_ls").is_some() && after.get("fs_any").is_some());
+        assert!(after.shown("fs_any").is_none(), "a name that runs are not shown stays one");
         assert!(after.get("fs_ls").unwrap().repeatable && !after.get("hr").unwrap().repeatable);
         assert!(!after.get("fs_ls").unwrap().destructive && after.get("hr").unwrap().destructive);
         assert_eq!(after.get("x_unavailable").unwrap().target, Target::Stub);

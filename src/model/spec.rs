@@ -199,32 +199,57 @@ impl Table {
         (!self.rest.assumed || route.is_meant_by(call)).then_some(route)
     }
 
-    /// Where `name` leads in this run, if it is the bridge's.
+    /// Where `name` leads in this run, if the run was shown it as the bridge's.
+    ///
+    /// A name of a tool that the model has to find leads nowhere here. The spec has no such tool, so
+    /// a call of it is meant for a tool of the caller: of its own ref, or of a ref whose tools the
+    /// bridge does not know.
     pub fn route(&self, name: &str) -> Option<&Route> {
-        let name = match self.rest.renamed.get(name) {
-            Some(original) => original,
-            None if self.rest.taken.contains(name) => return None,
-            None => name,
-        };
-        self.routes.get(name).filter(|route| match route.target {
+        self.routes.shown(self.original(name)?).filter(|route| match route.target {
             Target::Own(own) => self.rest.has(own),
             Target::Tool { .. } | Target::Stub => self.backends().contains(&route.backend),
         })
     }
 
-    /// Where `name` leads, be it that of a tool that the model has to find.
+    /// Where `name` leads in a call of [`Own::Call`], be it that of a tool that the model has to find.
     pub fn tool(&self, name: &str) -> Option<&Route> {
-        let route = self.route(name).or_else(|| self.routes.get(name))?;
+        let route = self.routes.get(self.original(name)?)?;
         let is_tool = matches!(route.target, Target::Tool { .. });
         (is_tool && self.backends().contains(&route.backend)).then_some(route)
+    }
+
+    /// The offer's name for what this run calls `name`; `None` if it is the caller's.
+    fn original<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        match self.rest.renamed.get(name) {
+            Some(original) => Some(original),
+            None if self.rest.taken.contains(name) => None,
+            None => Some(name),
+        }
+    }
+
+    /// This run's name for the tool that an offer calls `name`; `None` if the run has no such tool.
+    /// `route` is where the offer's name leads, which may be elsewhere than where this run's does.
+    pub fn name_of<'a>(&'a self, name: &'a str, route: &Route) -> Option<&'a str> {
+        let given = match self.rest.taken.contains(name) {
+            true => self.given_for(name)?,
+            false => name,
+        };
+        let tool = self.tool(given)?;
+        let is_same = tool.backend == route.backend && tool.target.tool() == route.target.tool();
+        is_same.then_some(given)
+    }
+
+    /// The name that was given in place of `original`, which the caller has taken.
+    fn given_for(&self, original: &str) -> Option<&str> {
+        let mut renamed = self.rest.renamed.iter();
+        renamed.find(|(_, name)| ***name == *original).map(|(given, _)| given.as_str())
     }
 
     /// The name of the tool that fetches results later, if the run has it.
     pub fn results(&self) -> Option<&str> {
         let name = self.routes.own(Own::Results).filter(|_| self.rest.results)?;
-        let given = || self.rest.renamed.iter().find(|(_, original)| *original == name);
         match self.rest.taken.contains(name) {
-            true => given().map(|(given, _)| given.as_str()),
+            true => self.given_for(name),
             false => Some(name),
         }
     }
@@ -267,8 +292,18 @@ impl Table {
         if !one.names_in_text().any(|name| caller.contains(name.as_ref())) {
             return one.json.clone();
         }
+        let given = self.rename(one.names_in_text(), caller);
+        one.with_names(|name| given.get(name).unwrap_or(name).clone())
+    }
+
+    /// Gives other names to those of `names` that the caller has taken.
+    fn rename<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a Arc<str>>,
+        caller: &HashSet<&str>,
+    ) -> HashMap<Arc<str>, Arc<str>> {
         let mut given = HashMap::new();
-        for name in one.names_in_text().filter(|name| caller.contains(name.as_ref())) {
+        for name in names.filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
             // A handful of rounds at most: each takes another hash.
@@ -281,7 +316,7 @@ impl Table {
                 given.insert(Arc::clone(name), Arc::<str>::from(new));
             }
         }
-        one.with_names(|name| given.get(name).unwrap_or(name).clone())
+        given
     }
 }
 
@@ -397,6 +432,7 @@ impl Spec {
             let Some(offered) = offer.backend(name.as_str()) else { continue };
             counts.insert(name.clone(), offered.tools);
             hides |= offered.hidden().next().is_some();
+            table.rename(offered.hidden().flat_map(Ref::names), &caller);
             let refs = offered.refs().map(|one| table.settle(one, &caller)).collect();
             written.insert(name, refs);
         }

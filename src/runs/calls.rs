@@ -237,7 +237,7 @@ impl Calls {
         by: CalledBy,
     ) -> Made {
         let offer = self.offer(app);
-        let (call, route) = resolved(call, route.clone(), |name| offer.route(name));
+        let (call, route) = resolved(call, route.clone(), |name| offer.searched_route(name));
         let route = &route;
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route.clone()));
         let patience = self.patience(route, None);
@@ -374,9 +374,7 @@ impl Calls {
         let table = call.driven().map(|run| Arc::clone(&run.table));
         let request = Arc::clone(&call.context.request);
         let found = in_background(move || {
-            let may_call =
-                |name: &str| table.as_ref().is_none_or(|table| table.tool(name).is_some());
-            catalog_search::find(request.arguments.get(), &offer, may_call)
+            catalog_search::find(request.arguments.get(), &offer, table.as_deref())
         });
         let found = found.await.unwrap_or_else(|_panic| Err("The search has failed.".to_owned()));
         found.map_or_else(Answer::Error, Answer::text)

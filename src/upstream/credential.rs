@@ -14,6 +14,7 @@ use super::refresh_token::RefreshTokenGrant;
 use super::{SendError, X_API_KEY};
 use crate::config::Credential;
 use crate::http_client::{self, Clients};
+use crate::model::catalog::hex;
 use crate::oauth::Tokens;
 
 /// The bridge renews a token this long before it expires (agent-runs-protocol §2.2).
@@ -89,6 +90,12 @@ impl UpstreamCredential {
     /// Whether `other` is the same credential.
     pub fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
+    }
+
+    /// A digest that tells the credential from others, for records that outlive it. It is not the hash
+    /// by which requests are counted, so that neither can be looked up by the other.
+    pub fn fingerprint(&self) -> String {
+        hex(&Sha256::digest([b"fingerprint\n".as_slice(), &self.id].concat()))
     }
 
     /// Whether the caller brought the credential.

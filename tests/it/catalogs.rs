@@ -1,6 +1,7 @@
 //! Large catalogs: a model finds tools in place of being given all of them, and calls what it found.
 
 mod cost;
+mod names;
 mod order;
 mod quality;
 mod questions;

@@ -1,9 +1,10 @@
 //! Whose credential goes to MANTYX while a run goes on: one that is refused for a while, one that
 //! expires, and those of other people.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
@@ -26,7 +27,7 @@ async fn passthrough(first: &str) -> Harness {
 /// The same bridge, where apps bring their own credential.
 async fn bring_their_own(mut rig: Harness, first: &str) -> Harness {
     rig.bridge.stop().await;
-    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    let config = fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     rig.bridge.set_config(&config.replacen(CREDENTIAL, "passthrough", 1));
     rig.bridge.restart().await;
     rig.bridge.wait_backend("plain", "ready").await;
@@ -83,7 +84,7 @@ async fn a_result_outlives_a_credential_that_is_refused_for_a_while() {
     rig.mantyx.lets_in(&["new-key-canary"]);
     rig.mantyx.release("go");
     rig.mantyx.wait_posts("tu_2", 2).await;
-    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    let config = fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     rig.bridge.set_config(&config.replacen(CREDENTIAL, "new-key-canary", 1));
     rig.bridge.process().signal(Signal::HUP);
     wait::soon("the result should be taken", async || rig.mantyx.is_answered("tu_2").then_some(()))
@@ -258,7 +259,7 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
 #[tokio::test]
 async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
     let mut rig = Harness::with_keys(ALL, "", &[], "").await;
-    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    let config = fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     let token = rig.bridge.token();
     let apps = format!("apps: {{default: {{token: {token}, approves: true}}}}\n");
     rig.bridge.set_config(&format!("{config}{apps}"));
@@ -313,4 +314,38 @@ async fn waiting_as_operator(bridge: &Bridge) -> String {
         list["approvals"][0]["id"].as_str().map(str::to_owned)
     })
     .await
+}
+
+/// The answer to one person's request is for no other who may use the app.
+#[tokio::test]
+async fn key_of_another_credential_gets_no_answer_of_the_first() {
+    let mut rig = passthrough("mine").await;
+    let body = r#"{"toolUseId":"tu_1","name":"plain_pid","args":{}}"#;
+    let ask = async |bridge: &Bridge, credential: &str, key: &str| {
+        let request = showing(bridge, credential, "POST", "/v1/tool-calls");
+        request.header("Idempotency-Key", key).json(body).answer(bridge.addr()).await
+    };
+    let first = ask(&rig.bridge, "mine", "k1").await.expect(200);
+    assert_eq!(rig.executions().len(), 1);
+    for restarts in [false, true] {
+        if restarts {
+            rig.bridge.kill9();
+            rig.bridge.restart().await;
+            rig.bridge.wait_backend("plain", "ready").await;
+        }
+        assert_eq!(ask(&rig.bridge, "mine", "k1").await.expect(200), first);
+        for other in ["others", ""] {
+            let refused = ask(&rig.bridge, other, "k1").await.expect_error(422);
+            assert_eq!(refused["error"], "idempotency_key_reused", "{other:?}: {refused}");
+        }
+        assert_eq!(rig.executions().len(), 1);
+    }
+    assert_ne!(ask(&rig.bridge, "others", "k2").await.expect(200), Value::Null);
+    assert_eq!(rig.executions().len(), 2, "a key of its own");
+    rig.bridge.stop().await;
+    let state = fs::read_dir(rig.bridge.state("")).expect("the state directory");
+    for file in state.map(|file| file.expect("a file").path()).filter(|path| path.is_file()) {
+        let bytes = fs::read(&file).expect("it is readable");
+        assert!(!bytes.windows(11).any(|some| some == b"Bearer mine"), "{}", file.display());
+    }
 }

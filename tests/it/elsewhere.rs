@@ -2,6 +2,7 @@
 //! another's.
 
 mod backends;
+mod cancellations;
 mod conversations;
 mod credentials;
 mod long_calls;

@@ -4,25 +4,31 @@
 //!
 //! Must not: make a call.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{Backends, Limits, admit, sign};
+use super::{BackendHandle, Backends, Limits, admit, sign};
 use crate::backend::Reply;
-use crate::model::redaction::Part;
+use crate::model::redaction::{Part, Redaction};
+use crate::model::rights::CallRefusal;
 use crate::model::{AppName, BackendName};
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
     /// error is a sentence for the client.
+    ///
+    /// `permission` is asked for right before the request is sent: a reload may have taken the
+    /// backend from the app while the request waited for its turn, a connection or a program's start.
     pub async fn ask(
         &self,
         app: &AppName,
         name: &BackendName,
-        method: &'static str,
-        params: Value,
+        (method, params): (&'static str, Value),
+        permission: impl Fn() -> Result<(), CallRefusal>,
     ) -> Result<Reply, String> {
         let all = self.all();
         let Some(backend) = all.handles.get(name) else {
@@ -30,10 +36,9 @@ impl Backends {
         };
         let idle = backend.rules.call_timeout;
         let limits = Limits::new(idle, Instant::now() + idle);
-        let redact = &*backend.rules.redact;
         let for_client = |failure: CallFailure| {
             let why = failure.for_reader(name);
-            redact.apply(&why, &mut 0).unwrap_or(why)
+            self.redact_of(name, backend).apply(&why, &mut 0).unwrap_or(why)
         };
         let admission =
             admit(backend, &all.permits, (app, true), limits).await.map_err(for_client)?;
@@ -41,6 +46,7 @@ impl Backends {
             let patience = Patience::OfCall(limits.deadline);
             let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
             let limits = if has_waited { limits.restarted() } else { limits };
+            permission()?;
             let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
             let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
             reply.map_err(CallFailure::Call)
@@ -51,15 +57,23 @@ impl Backends {
         }
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
+        let redact = self.redact_of(name, backend);
         match &mut reply {
             Ok(result) => {
                 if let Some(changed) = redact.in_json(result, Part::Result, &mut count) {
                     *result = changed;
                 }
             }
-            Err(error) => error.redact(redact, &mut count),
+            Err(error) => error.redact(&redact, &mut count),
         }
         backend.metrics().redacted.inc_by(count);
         Ok(reply)
+    }
+
+    /// What is to be hidden in the answers of `name` now: a reload may have added to it since the
+    /// request came. A backend that was removed meanwhile hides what it did `before`.
+    fn redact_of(&self, name: &BackendName, before: &BackendHandle) -> Arc<Redaction> {
+        let now = self.all().handles.get(name).map(|backend| Arc::clone(&backend.rules.redact));
+        now.unwrap_or_else(|| Arc::clone(&before.rules.redact))
     }
 }

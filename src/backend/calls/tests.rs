@@ -2,6 +2,7 @@
 
 mod failing;
 mod permitted;
+mod reading;
 mod redacted;
 mod reload;
 mod resend;

@@ -14,6 +14,7 @@ mod operator;
 mod peers;
 mod replicas;
 mod tape;
+mod troubles;
 mod world;
 
 use std::sync::Mutex;

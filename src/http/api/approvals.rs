@@ -159,8 +159,17 @@ impl Api {
             return Err(not_yours_to_decide());
         }
         let body = self.read_json(&mut asked, MAX_DECISION).await?;
-        let ApiRequest { caller, request, segment: id } = asked;
-        // A reload may have removed the right while the body arrived.
+        let ApiRequest { mut caller, request, segment: id } = asked;
+        // Another replica may have listed it a moment ago.
+        if let Some(replica) = self.runs.journal().replica()
+            && self.runs.calls.approvals.get(None, &id).is_none()
+        {
+            self.runs.calls.approvals.look(replica).await.ok();
+        }
+        // A reload may have removed the right while the body or the database's answer arrived.
+        if !caller.app.is_operator() {
+            caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
+        }
         if !caller.may_decide() {
             return Err(not_yours_to_decide());
         }
@@ -185,12 +194,6 @@ impl Api {
         let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::of(&self.runs, &caller, request.headers());
-        // Another replica may have listed it a moment ago.
-        if let Some(replica) = self.runs.journal().replica()
-            && self.runs.calls.approvals.get(None, &id).is_none()
-        {
-            self.runs.calls.approvals.look(replica).await.ok();
-        }
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let approvals = &self.runs.calls.approvals;

@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    Answered, Api, ApiRequest, App, Caller, Code, Format, MAX_CALL, Offer, bad_request, busy,
-    format, hex, parameter, proxy, response,
+    Answered, Api, ApiRequest, App, Code, Format, MAX_CALL, Offer, bad_request, busy, format, hex,
+    parameter, proxy, response,
 };
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
@@ -21,7 +21,7 @@ use crate::config::error::did_you_mean;
 use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
-use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, member, pending};
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
 use crate::traces::Context;
@@ -40,11 +40,21 @@ pub(super) type Asked = (Form, Arc<[Call]>, Bytes);
 /// A result, and whether the tool was not called.
 type One = (Bytes, bool);
 
+/// Whose request it is.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub app: Arc<App>,
+    pub trace: Context,
+    /// Tells the app's callers apart, where they bring credentials of their own. It is a part of what
+    /// a key stands for: the answer to one credential's request is for no other, and a request that is
+    /// repeated with another credential is refused, as its calls may have been made.
+    identity: Option<String>,
+}
+
 /// What the calls of one request share.
 struct Of {
     offer: Arc<Offer>,
-    app: Arc<App>,
-    trace: Context,
+    origin: Origin,
     form: Form,
     calls: Arc<[Call]>,
     /// Closed once a result has found no room.
@@ -63,11 +73,26 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
 
 /// The answer to a call of a tool that is not on offer.
 fn no_such_tool(offer: &Offer, name: &str) -> String {
+    if offer.searched_route(name).is_some() && offer.route(name).is_none() {
+        let call = Own::Call.name();
+        return format!(
+            "The tool `{name}` is found by a search and is no tool of its own here: call \
+             `{call}` with {{\"name\": \"{name}\", \"arguments\": …}}."
+        );
+    }
     let suggestion = suggestion(offer, name);
     format!(
         "The bridge has no tool `{name}` of this kind.{suggestion} `mantyx-bridge status` shows \
          which backends are down and which tools are withdrawn."
     )
+}
+
+impl Origin {
+    /// The digest of `text`, which says what is asked for, and of the one that asks for it.
+    fn digest(&self, text: &str) -> String {
+        let identity = self.identity.as_ref().map(|identity| format!("\n{identity}"));
+        hex(&Sha256::digest([text, &identity.unwrap_or_default()].concat()))
+    }
 }
 
 impl Of {
@@ -77,7 +102,7 @@ impl Of {
     }
 
     fn hold(&self) -> Held {
-        Budget::of_process().hold_for(Some(self.app.name.clone()))
+        Budget::of_process().hold_for(Some(self.origin.app.name.clone()))
     }
 }
 
@@ -147,12 +172,12 @@ impl Api {
             None => {}
         }
         let format = format(&asked.request, "event")?;
-        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
         let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
         let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
-        let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
+        let origin = self.origin(&asked);
+        let digest = origin.digest(&format!("{format:?}\n{text}"));
         let mut keys = asked.request.headers().get_all("idempotency-key").iter();
         let once = match (keys.next().map(HeaderValue::to_str), keys.next()) {
             (None, _) => None,
@@ -165,26 +190,37 @@ impl Api {
                 ));
             }
         };
-        self.answer_calls(&asked.caller, (Form::Api(format), calls, body), trace, once).await
+        self.answer_calls(origin, (Form::Api(format), calls, body), once).await
+    }
+
+    pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
+        let (caller, headers) = (&asked.caller, asked.request.headers());
+        let credential = proxy::forward::credential(&self.runs, caller, headers);
+        let identity = match (credential.is_callers(), caller.is_operator) {
+            (false, _) => None,
+            (true, true) => Some("operator".to_owned()),
+            (true, false) => Some(credential.fingerprint()),
+        };
+        let trace = self.runs.traces.context(proxy::trace(headers));
+        Origin { app: Arc::clone(&caller.app), trace, identity }
     }
 
     /// Has the calls of a request made, and answers it. With a key and a digest, they are made once
     /// for all requests with that key.
     pub(super) async fn answer_calls(
         &self,
-        caller: &Caller,
+        origin: Origin,
         asked: Asked,
-        trace: Context,
         once: Option<(String, String)>,
     ) -> Answered {
         let form = asked.0.clone();
         let calls = Arc::clone(&asked.1);
-        let made = self.clone().make(Arc::clone(&caller.app), trace, asked);
+        let app = origin.app.name.clone();
+        let made = self.clone().make(origin, asked);
         let answer = match once {
             None => made.await,
             Some((key, digest)) => {
-                let key = (caller.app.name.clone(), key);
-                self.runs.calls.once(key, RequestRecord::new(digest), made).await
+                self.runs.calls.once((app, key), RequestRecord::new(digest), made).await
             }
         };
         match answer {
@@ -194,7 +230,8 @@ impl Api {
                 "Another replica of the bridge may make these calls; ask again for the answer.",
             )),
             Err(NotAnswered::OtherRequest) => {
-                Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
+                let why = "The key had another request, or another credential.";
+                Err(response::error(Code::IdempotencyKeyReused, why))
             }
             Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
                 let result = |(place, call)| form.instead(place, call, &why).map(Bytes::from);
@@ -206,13 +243,12 @@ impl Api {
 
     /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
     /// body counts the calls' arguments for the app.
-    async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
+    async fn make(self, origin: Origin, asked: Asked) -> Result<Bytes, NotAnswered> {
         let (form, calls, _body) = asked;
         let of = Arc::new(Of {
-            offer: self.offer(&app),
+            offer: self.offer(&origin.app),
             turns: Semaphore::new(AT_ONCE),
-            app,
-            trace,
+            origin,
             form,
             calls,
         });
@@ -249,14 +285,14 @@ impl Api {
         let Call { tool_use, name, args, .. } = call;
         // No header has a line end, so that no Idempotency-Key is the same.
         let key = format!("loom\n{:?} {:?} {tool_use:?}", set.run, set.id);
-        let digest = hex(&Sha256::digest(format!("{name}\n{}", args.get())));
+        let record = RequestRecord::new(of.origin.digest(&format!("{name}\n{}", args.get())));
         let made = self.clone().make_one(Arc::clone(of), place);
         let work = async move {
             let (result, no_call) = made.await?;
             if no_call { Err(NotAnswered::NoCall(result)) } else { Ok(result) }
         };
-        let key = (of.app.name.clone(), key);
-        match self.runs.calls.once(key, RequestRecord::new(digest), work).await {
+        let key = (of.origin.app.name.clone(), key);
+        match self.runs.calls.once(key, record, work).await {
             Ok(result) => Ok((result, false)),
             Err(NotAnswered::NoCall(result)) => Ok((result, true)),
             Err(why) => {
@@ -268,9 +304,13 @@ impl Api {
     /// Makes the call at `place`. Returns its result, which is counted for the app, and whether the
     /// tool was not called.
     async fn make_one(self, of: Arc<Of>, place: usize) -> Result<One, NotAnswered> {
-        let Of { offer, app, trace, form, calls, turns } = &*of;
+        let Of { offer, origin: Origin { app, trace, .. }, form, calls, turns } = &*of;
         let call = &calls[place];
-        let route = offer.route(&call.name);
+        let name = &call.name;
+        // The operator says what a mapped name means. Any other that no model was shown may be that of
+        // a tool of the app's own.
+        let is_mapped = matches!(form, Form::Loom(_)) && app.names.values().any(|own| own == name);
+        let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
         let Some(route) = route else {
             return Ok(of.not_made(place, no_such_tool(offer, &call.name)));

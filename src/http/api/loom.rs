@@ -8,14 +8,13 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use super::calls::Form;
-use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, proxy, response};
+use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun};
 
 impl Api {
     pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
-        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
         let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
@@ -24,7 +23,7 @@ impl Api {
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(&asked.caller, (form, calls, body), trace, None).await
+        self.answer_calls(self.origin(&asked), (form, calls, body), None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
@@ -34,7 +33,7 @@ impl Api {
         let Confirmation { id, title, prompt, run } = confirmation;
         let app = &asked.caller.app;
         let name = own_name(app, &item);
-        let route = self.offer(app).route(&name).cloned();
+        let route = self.offer(app).searched_route(&name).cloned();
         let route = route.unwrap_or_else(|| item.confirmed_route());
         let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
         let args = to_raw_value(&shown).expect("it is JSON");

@@ -1,5 +1,5 @@
-//! What replicas share beside the records of the journal: the calls that wait for a person, the files of
-//! backends, and conversations with agents.
+//! What replicas share beside the records of the journal: the calls that wait for a person, what was
+//! cancelled, the files of backends, and conversations with agents.
 //!
 //! Must not: know what a person may decide, or what is in a file.
 
@@ -78,6 +78,16 @@ impl Replica {
     /// Keeps where a message has led. A task that waits stays, unless there is another one.
     pub async fn leave_conversation(&self, id: &str, led: Conversation) -> Queried {
         self.with_reader(async |reader| reader.leave_conversation(id, led).await).await
+    }
+
+    /// Shows the group for half a minute what was cancelled here; `id` names it.
+    pub async fn cancel(&self, id: &str, cancelled: &[u8]) -> Queried {
+        self.with_reader(async |reader| reader.cancel(id, cancelled).await).await
+    }
+
+    /// What was cancelled at any replica within the last half minute.
+    pub async fn cancellations(&self) -> Queried<Vec<Vec<u8>>> {
+        self.with_reader(async |reader| reader.cancellations().await).await
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.

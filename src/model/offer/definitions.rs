@@ -6,6 +6,7 @@
 use serde_json::value::RawValue;
 
 use super::{Offer, Output, Ref};
+use crate::model::json::{around, quoted};
 use crate::model::schema::is_good_output;
 use crate::model::{Members, form, member, string_member};
 
@@ -24,11 +25,16 @@ impl Offer {
         self.refs(&backends).flat_map(Ref::definitions_for_sessions).collect()
     }
 
-    /// The tool of this name in the same form, if a model can find it.
-    pub fn hidden_definition(&self, name: &str) -> Option<String> {
-        let backend = self.backends.get(&self.route(name)?.backend)?;
+    /// The tool `name` in the same form, if a model can find it, under the name `given`.
+    pub fn hidden_definition(&self, name: &str, given: &str) -> Option<String> {
+        let backend = self.backends.get(&self.routes.get(name)?.backend)?;
         let one = backend.hidden().find(|one| one.names().any(|it| **it == *name))?;
-        one.tools().find(|(it, _)| it == name).map(|(_, tool)| tool)
+        let (_, tool) = one.tools().find(|(it, _)| it == name)?;
+        if name == given {
+            return Some(tool);
+        }
+        let (before, after) = around(&tool, "name")?;
+        Some([before, &quoted(given), after].concat())
     }
 
     /// The names of the tools that match `query`, the best first, be they in this view or not.

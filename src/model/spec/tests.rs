@@ -1,6 +1,7 @@
 //! Injection changes `tools` and nothing else.
 
 mod routing;
+mod searched;
 
 use super::*;
 use crate::model::naming::Naming;

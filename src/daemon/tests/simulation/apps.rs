@@ -340,7 +340,12 @@ async fn attach(world: &Arc<World>, app: usize, id: &str) {
 async fn cancel(world: &Arc<World>, app: usize) {
     let Some(Known { id, is_eval, .. }) = some_run(world, app) else { return };
     let kind = if is_eval { "eval-runs" } else { "agent-runs" };
-    ask(world, Asked::of(app, "POST", &format!("{API}/{kind}/{id}/cancel")).breaking(world)).await;
+    let asked = Asked::of(app, "POST", &format!("{API}/{kind}/{id}/cancel")).breaking(world);
+    if let Some((200, _)) = ask(world, asked).await {
+        let mut state = world.state();
+        let now = state.now();
+        state.mantyx.told_cancelled(&id, now);
+    }
 }
 
 fn some_run(world: &World, app: usize) -> Option<Known> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::mantyx::CALL_TIMEOUT;
+use super::mantyx::{CALL_TIMEOUT, Call};
 use super::world::State;
 
 /// How long an answer may take to reach MANTYX, faults included.
@@ -102,6 +102,7 @@ impl State {
     /// there in time has reached MANTYX.
     pub(super) fn judge(&mut self) {
         let mut broken = self.denials();
+        broken.extend(self.uncancelled());
         for (id, run) in self.mantyx.runs.iter().filter(|(_, run)| run.is_driven) {
             let calls = run.calls.iter().filter(|(_, call)| call.is_bridges && call.expired);
             for (tool_use, call) in calls {
@@ -133,6 +134,34 @@ impl State {
         for what in broken {
             self.breaks(what);
         }
+    }
+
+    /// The law of cancellations: once an app was told that its run is cancelled, the calls that were open
+    /// end, whichever replica makes them, and whatever they wait for. A replica that comes and goes may
+    /// not have heard of it.
+    fn uncancelled(&self) -> Vec<String> {
+        let of_replicas = self.processes.len() > 1;
+        let runs = self.mantyx.runs.iter().filter(|(_, run)| of_replicas && run.is_driven);
+        let mut late = Vec::new();
+        for (id, run) in runs {
+            let Some(at) = run.cancelled else { continue };
+            let end = at + TIME_TO_POST;
+            let sleeps = run.sleeps.iter().any(|(from, until)| *from < end && *until > at);
+            if sleeps || self.troubles.touch(at.saturating_sub(TIME_TO_POST), end) {
+                continue;
+            }
+            let is_late = |call: &Call| match call.tried {
+                Some(tried) => tried > end,
+                None => call.answer.is_none(),
+            };
+            let open = run.calls.iter().filter(|(_, call)| call.is_bridges && call.asked <= at);
+            let open = open.filter(|(_, call)| !call.is_excused && is_late(call));
+            late.extend(open.map(|(tool_use, call)| {
+                let tried = call.tried;
+                format!("{id} was cancelled at {at:?}, and {tool_use} has gone on: {tried:?}")
+            }));
+        }
+        late
     }
 
     /// The law of truth: no answer says that a call was not made which has had its effect. (A call that

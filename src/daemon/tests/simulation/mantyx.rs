@@ -46,6 +46,10 @@ pub(super) struct Run {
     pub(super) log: Vec<Event>,
     pub(super) calls: BTreeMap<String, Call>,
     pub(super) ended: bool,
+    /// It was cancelled, and MANTYX waits for its calls to end.
+    waits: bool,
+    /// When its app was told that it is cancelled, while MANTYX waited for its calls.
+    pub(super) cancelled: Option<Duration>,
     /// What its model still has to do.
     left: usize,
     /// The ids of long calls whose results it has not got.
@@ -383,8 +387,12 @@ impl State {
             ("POST", [kind @ ("agent-runs" | "eval-runs"), id, "cancel"]) => {
                 let (run, _) = self.mantyx.run_of(kind, id);
                 let Some(run) = run else { return not_found() };
-                self.step(format!("mantyx: {id} is cancelled"));
-                self.end_run(&run, "cancelled");
+                if *id == run && self.chance(500) && self.mantyx.waits_for_calls(&run) {
+                    self.step(format!("mantyx: {id} is cancelled, and waits for its calls"));
+                } else {
+                    self.step(format!("mantyx: {id} is cancelled"));
+                    self.end_run(&run, "cancelled");
+                }
                 Reply::Json(200, json!({ "ok": true }))
             }
             _ => not_found(),
@@ -426,6 +434,8 @@ impl State {
             log: Vec::new(),
             calls: BTreeMap::new(),
             ended: false,
+            waits: false,
+            cancelled: None,
             left,
             pending: Vec::new(),
             hidden_until: Duration::ZERO,
@@ -538,13 +548,6 @@ impl State {
             self.breaks(format!("{tool_use} got two answers: {earlier} and {text}"));
         }
         reply(status)
-    }
-
-    /// Ends a run from outside its model.
-    pub(super) fn end_run(&mut self, id: &str, kind: &'static str) {
-        let Some(run) = self.mantyx.runs.get_mut(id).filter(|run| !run.ended) else { return };
-        run.push(run.last(kind), json!({}), None);
-        run.ended = true;
     }
 }
 

@@ -21,7 +21,7 @@ use super::disk::Disk;
 use super::mantyx::Mantyx;
 use super::operator::Rules;
 use super::peers::Peers;
-use super::replicas::Troubles;
+use super::troubles::Troubles;
 use crate::backend::peer::Dial;
 use crate::budget::Budget;
 use crate::journal::Server;

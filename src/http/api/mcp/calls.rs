@@ -176,7 +176,8 @@ impl Client<'_> {
     fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Replied<(Route, Call)> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
-        let Some(route) = offer.route(&name) else {
+        // All names here are the bridge's, so a tool that was found may be called by its own.
+        let Some(route) = offer.searched_route(&name) else {
             // The words of MCP, Tools: Error Handling.
             let mut why = format!("Unknown tool: {name}");
             let suggestion = suggestion(offer, &name);

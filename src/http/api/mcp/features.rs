@@ -13,6 +13,7 @@ use super::{
 };
 use crate::budget::Budget;
 use crate::config::error::did_you_mean;
+use crate::model::rights::CallRefusal;
 use crate::model::{BackendName, Feature, FeatureView, form, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
@@ -90,10 +91,20 @@ impl Client<'_> {
         params: Value,
     ) -> Replied<String> {
         let app = &self.caller.app.name;
-        let reply = self.api.backends().ask(app, backend, method, params).await;
+        let permission = || self.read_permission(backend);
+        let reply = self.api.backends().ask(app, backend, (method, params), permission).await;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
+    }
+
+    /// Whether the client may be answered by `backend` at this moment.
+    fn read_permission(&self, backend: &BackendName) -> Result<(), CallRefusal> {
+        let app = self.api.runs.calls.still(&self.caller.app).ok_or(CallRefusal::App)?;
+        match app.rights.include_features(backend) {
+            true => Ok(()),
+            false => Err(CallRefusal::Backend),
+        }
     }
 
     /// The response with a result, counted for the app until its client has read it.

@@ -72,6 +72,16 @@ impl Database {
         self.query(text, &[&self.group, &id, &context, &task]).await.map(drop)
     }
 
+    pub async fn cancel(&self, id: &str, value: &[u8]) -> Queried {
+        let values: Values<'_> = &[&self.group, &id, &value];
+        self.query(include_str!("../sql/cancel.sql"), values).await.map(drop)
+    }
+
+    pub async fn cancellations(&self) -> Queried<Vec<Vec<u8>>> {
+        let rows = self.query(include_str!("../sql/cancellations.sql"), &[&self.group]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
         let approval = |row: &Found| {
             Ok(SharedApproval {

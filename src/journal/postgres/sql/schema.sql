@@ -111,3 +111,12 @@ create table if not exists approval (
   by_person boolean not null default false,
   primary key (grp, id)
 );
+
+-- What was cancelled at a replica that does not drive it, for the one that does.
+create table if not exists cancellation (
+  grp text not null,
+  id text not null,
+  value bytea not null,
+  since timestamptz not null default now(),
+  primary key (grp, id)
+);

@@ -352,6 +352,21 @@ impl Database {
         self.run("end", move |tx| statements::end(tx, id, holder, ended)).await
     }
 
+    pub(in crate::journal::postgres) async fn cancel(
+        &self,
+        id: &str,
+        value: &[u8],
+    ) -> Result<(), DatabaseError> {
+        let (id, value) = (id.to_owned(), value.to_vec());
+        self.run("cancel", move |tx| statements::cancel(tx, id, value)).await
+    }
+
+    pub(in crate::journal::postgres) async fn cancellations(
+        &self,
+    ) -> Result<Vec<Vec<u8>>, DatabaseError> {
+        self.run("cancellations", statements::cancellations).await
+    }
+
     pub(in crate::journal::postgres) async fn approvals(
         &self,
         known: &[&str],

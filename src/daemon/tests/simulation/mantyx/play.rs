@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{CALL_TIMEOUT, Call, Run};
+use super::{CALL_TIMEOUT, Call, Mantyx, Run};
 use crate::daemon::tests::simulation::world::{State, World};
 
 /// Plays all runs, those included that begin later.
@@ -43,6 +43,13 @@ async fn play(world: Arc<World>, id: String) {
 }
 
 impl State {
+    /// Ends a run from outside its model.
+    pub(in crate::daemon::tests::simulation) fn end_run(&mut self, id: &str, kind: &'static str) {
+        let Some(run) = self.mantyx.runs.get_mut(id).filter(|run| !run.ended) else { return };
+        run.push(run.last(kind), json!({}), None);
+        run.ended = true;
+    }
+
     /// One step of the run's model; whether that was the last one.
     fn play(&mut self, id: &str) -> bool {
         let now = self.now();
@@ -62,6 +69,12 @@ impl State {
         let open = run.calls.values().filter(|call| !call.told).count();
         let done = run.left == 0 || self.calm;
         if let Some(run) = self.mantyx.runs.get_mut(id) {
+            if run.waits {
+                if open == 0 {
+                    self.end_run(id, "cancelled");
+                }
+                return open == 0;
+            }
             let fetch = run.pending.pop();
             if let Some(call) = fetch {
                 self.call(id, "bridge_call_result", None, &json!({ "callId": call }), true);
@@ -184,6 +197,23 @@ impl Run {
         }
         for data in told {
             self.push("local_tool_result_in", data, None);
+        }
+    }
+}
+
+impl Mantyx {
+    /// Has a run that is cancelled wait for the bridge's calls, if some are open.
+    pub(super) fn waits_for_calls(&mut self, id: &str) -> bool {
+        let is_open = |call: &Call| call.is_bridges && call.answer.is_none() && !call.expired;
+        let Some(run) = self.runs.get_mut(id).filter(|run| !run.ended) else { return false };
+        run.waits = run.calls.values().any(is_open);
+        run.waits
+    }
+
+    /// An app was told that its run is cancelled.
+    pub(in crate::daemon::tests::simulation) fn told_cancelled(&mut self, id: &str, now: Duration) {
+        if let Some(run) = self.runs.get_mut(id).filter(|run| run.waits) {
+            run.cancelled.get_or_insert(now);
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 pub(super) use self::claims::{claim, claim_waiting, claimed};
-pub(super) use self::shared::{approvals, ask, end, files, write_file};
+pub(super) use self::shared::{approvals, ask, cancel, cancellations, end, files, write_file};
 use super::tables::{Batch, Given, Lock, RecordRow, ReplicaRow, RunRow, Tables, Tx};
 use crate::journal::postgres::database::{Beat, Member, Verdict};
 use crate::journal::postgres::rows::{Id, RowKey};

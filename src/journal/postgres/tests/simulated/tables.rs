@@ -68,6 +68,8 @@ pub(super) struct Tables {
     pub(super) claims: BTreeMap<Id, i64>,
     pub(super) files: BTreeMap<String, (i64, String)>,
     pub(super) approvals: BTreeMap<String, ApprovalRow>,
+    /// What was cancelled, and when.
+    pub(super) cancellations: BTreeMap<String, (Vec<u8>, SystemTime)>,
 }
 
 /// What is locked: a row, or the entry of a unique index that is not committed yet.
@@ -81,6 +83,7 @@ pub(super) enum Lock {
     Claim(Id),
     File(String),
     Approval(String),
+    Cancellation(String),
 }
 
 #[derive(Debug, Default)]
@@ -312,6 +315,7 @@ impl Lock {
             Self::Claim(_) => "a claim",
             Self::File(_) => "a file",
             Self::Approval(_) => "an approval",
+            Self::Cancellation(_) => "a cancellation",
         }
     }
 }

@@ -99,6 +99,36 @@ pub(in crate::journal::postgres::tests::simulated) async fn end(
     (tx, Some(before))
 }
 
+pub(in crate::journal::postgres::tests::simulated) async fn cancel(
+    mut tx: Tx,
+    id: String,
+    value: Vec<u8>,
+) -> (Tx, ()) {
+    tx.lock(Lock::Cancellation(id.clone()), true).await;
+    let now = tx.now();
+    tx.write(move |tables| {
+        tables.cancellations.entry(id).or_insert((value, now)).1 = now;
+    });
+    (tx, ())
+}
+
+pub(in crate::journal::postgres::tests::simulated) async fn cancellations(
+    mut tx: Tx,
+) -> (Tx, Vec<Vec<u8>>) {
+    let before = tx.now() - Duration::from_secs(30);
+    let snapshot = tx.snapshot.clone();
+    let (old, new): (Vec<_>, Vec<_>) =
+        snapshot.cancellations.iter().partition(|(_, (_, since))| *since < before);
+    for (id, _) in old {
+        tx.lock(Lock::Cancellation(id.clone()), true).await;
+        if tx.latest().cancellations.get(id).is_some_and(|(_, since)| *since < before) {
+            let id = id.clone();
+            tx.write(move |tables| drop(tables.cancellations.remove(&id)));
+        }
+    }
+    (tx, new.into_iter().map(|(_, (value, _))| value.clone()).collect())
+}
+
 pub(in crate::journal::postgres::tests::simulated) async fn approvals(
     mut tx: Tx,
     known: BTreeSet<String>,
