@@ -28,7 +28,7 @@ use super::shares::Shares;
 use crate::audit::Audit;
 use crate::backend::calls::{Backends, CallContext};
 use crate::backend::peer::PermissionCheck as _;
-use crate::backend::queue::Rejected;
+use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
 use crate::backend::seat::{InSeat, Seat};
 use crate::backend::{McpClient, Question};
 use crate::budget;
@@ -380,6 +380,16 @@ impl Calls {
         found.map_or_else(Answer::Error, Answer::text)
     }
 
+    /// Waits until `app` may send a request to a server that is no call, such as the read of a resource:
+    /// it counts as a call does while the returned value is held.
+    ///
+    /// # Errors
+    ///
+    /// The app has as many under way as it may, and none ended in time; the text says so.
+    pub async fn permit(&self, app: &AppName) -> Result<Option<Permit>, String> {
+        Ok(self.settings().permit(app).await?.map(|(_, permit)| permit))
+    }
+
     /// Asks a person about something that the bridge does not do itself. Dropping the future
     /// withdraws the question.
     ///
@@ -420,20 +430,30 @@ impl Settings {
         patience.map_or(self.limits.timeout, |_| self.limits.pending_timeout)
     }
 
-    /// Waits for a permit of the app, if the app has a limit.
+    /// Waits for a permit of the app of `call`, if the app has a limit.
     async fn admit(&self, call: &CallRequest, seat: &Arc<Seat>) -> Result<Option<InSeat>, Made> {
-        let queue = self.app(&call.app).and_then(|app| app.queue.as_ref());
+        let place = self.permit(&call.app).await;
+        let place = place.map_err(|why| Made::failed(Ending::Busy, why))?;
+        Ok(place.map(|(queue, permit)| seat.put(queue, &call.app, permit)))
+    }
+
+    /// A permit of `app` and the queue that it is of, if the app has a limit.
+    ///
+    /// # Errors
+    ///
+    /// None was free in time; the text says so.
+    async fn permit(&self, app: &AppName) -> Result<Option<(&AdmissionQueue, Permit)>, String> {
+        let queue = self.app(app).and_then(|app| app.queue.as_ref());
         let Some(queue) = queue else { return Ok(None) };
         let patience = self.limits.timeout / 4;
-        let why = match queue.acquire(&call.app, Instant::now() + patience).await {
-            Ok(permit) => return Ok(Some(seat.put(queue, &call.app, permit))),
-            Err(Rejected::QueueFull) => sentence("app_queue_full", &[]),
+        match queue.acquire(app, Instant::now() + patience).await {
+            Ok(permit) => Ok(Some((queue, permit))),
+            Err(Rejected::QueueFull) => Err(sentence("app_queue_full", &[])),
             Err(Rejected::Late) => {
                 let seconds = format!("{:.0}", patience.as_secs_f64());
-                sentence("app_no_turn", &[("seconds", &seconds)])
+                Err(sentence("app_no_turn", &[("seconds", &seconds)]))
             }
-        };
-        Err(Made::failed(Ending::Busy, why))
+        }
     }
 }
 

@@ -146,6 +146,43 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
+/// A read keeps to the limit of its app: otherwise an app with a limit of one call fills a server.
+#[tokio::test]
+async fn read_waits_for_a_place_among_the_calls_of_its_app() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa, max_concurrent_calls: 1}}\n\
+         calls: {{timeout: 8s}}\nmcp:\n  one: {}\n",
+        peers::everything_stdio(),
+    );
+    let rig = Harness::bare(&config).await;
+    let addr = rig.bridge.addr();
+    let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let resources = wait::soon("the resources", async || {
+        let listed = a.answer("resources/list", "").await.expect(200);
+        listed["result"]["resources"].as_array().filter(|all| !all.is_empty()).cloned()
+    })
+    .await;
+    let long =
+        r#""name":"one_trigger_long_running_operation","arguments":{"duration":60,"steps":1}"#;
+    let long = a.call(7, "tools/call", long);
+    let mut pending = tokio::task::JoinSet::new();
+    pending.spawn(async move { drop(long.answer(addr).await) });
+    wait::soon("the long call", async || {
+        let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
+        let status = status.answer(addr).await.expect(200);
+        (status["backends"][0]["callsInFlight"] == 1).then_some(())
+    })
+    .await;
+    let uri = format!(r#""uri":{}"#, resources[0]["uri"]);
+    let refused = a.answer("resources/read", &uri).await.expect(200);
+    let why = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("as many calls running as it may"), "{refused}");
+    // The long call has ended by its time limit.
+    pending.join_all().await;
+    let read = a.answer("resources/read", &uri).await.expect(200);
+    assert!(read["result"]["contents"].is_array(), "{read}");
+}
+
 /// What waits behind another app's call is sent by the rights of the moment at which it is sent.
 #[tokio::test]
 async fn reads_that_wait_for_a_turn_are_not_sent_once_a_reload_has_taken_the_server() {

@@ -91,9 +91,10 @@ impl Client<'_> {
         params: Value,
     ) -> Replied<String> {
         let app = &self.caller.app.name;
+        let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
+        let _permit = self.api.runs.calls.permit(app).await.map_err(error)?;
         let permission = || self.read_permission(backend);
         let reply = self.api.backends().ask(app, backend, (method, params), permission).await;
-        let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
     }
