@@ -5,8 +5,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use rustix::process::Signal;
-
 use super::{Client, META};
 use crate::{harness::Harness, http::Request, peers, wait};
 
@@ -145,6 +143,7 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     rig.bridge.stop().await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
+<<<<<<< HEAD
 
 /// A read keeps to the limit of its app: otherwise an app with a limit of one call fills a server.
 #[tokio::test]
@@ -256,3 +255,5 @@ async fn reads_that_wait_for_a_turn_are_not_sent_once_a_reload_has_taken_the_ser
 
 const CANCEL_7: &str =
     r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
+=======
+>>>>>>> rights
