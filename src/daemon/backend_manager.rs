@@ -211,13 +211,12 @@ impl BackendManager {
                             handle
                         }
                     };
-                    let rank = timing.rank;
                     let timing = watch::Sender::new(timing);
                     let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
                         lease: lease.clone(),
                         dial,
-                        first_turn: program.as_ref().map(|start| start.join(rank)),
+                        first_turn: program.as_ref().map(|start| start.join(timing.borrow().rank)),
                         program,
                         timing: timing.subscribe(),
                         registry: Arc::clone(&self.backends.registry),
@@ -242,12 +241,10 @@ impl BackendManager {
         }
         drop(paused);
         changes.removed = before.keys().map(ToString::to_string).collect();
-        let handle = |(name, managed): (&BackendName, &ManagedBackend)| {
-            (name.clone(), Arc::clone(&managed.handle))
-        };
+        let managed = self.managed.iter();
+        let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
         // In this order, so that every tool on offer can be called.
-        self.backends
-            .set(self.managed.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
+        self.backends.set(handles.collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
         self.supervise(supervisors);
         changes

@@ -143,7 +143,6 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     rig.bridge.stop().await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
-<<<<<<< HEAD
 
 /// A read keeps to the limit of its app: otherwise an app with a limit of one call fills a server.
 #[tokio::test]
@@ -181,79 +180,3 @@ async fn read_waits_for_a_place_among_the_calls_of_its_app() {
     let read = a.answer("resources/read", &uri).await.expect(200);
     assert!(read["result"]["contents"].is_array(), "{read}");
 }
-
-/// What waits behind another app's call is sent by the rights of the moment at which it is sent.
-#[tokio::test]
-async fn reads_that_wait_for_a_turn_are_not_sent_once_a_reload_has_taken_the_server() {
-    let one = peers::with(&peers::everything_stdio(), "concurrency: 1");
-    let config = format!(
-        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  b: {{token: bbbbbbbbbbbbbbbb}}\n\
-         mcp:\n  one: {one}\n"
-    );
-    let mut rig = Harness::bare(&config).await;
-    let addr = rig.bridge.addr();
-    let (long, requests) = {
-        let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
-        let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
-        wait::soon("the resources", async || {
-            let listed = b.answer("resources/list", "").await.expect(200);
-            listed["result"]["resources"]
-                .as_array()
-                .is_some_and(|all| !all.is_empty())
-                .then_some(())
-        })
-        .await;
-        let listed = b.answer("resources/list", "").await.expect(200);
-        let uri = &listed["result"]["resources"][0]["uri"];
-        let long =
-            r#""name":"one_trigger_long_running_operation","arguments":{"duration":60,"steps":1}"#;
-        let prompt = r#""name":"one_args_prompt","arguments":{"city":"x"}"#;
-        let complete = r#""ref":{"type":"ref/prompt","name":"one_completable_prompt"},"argument":{"name":"department","value":"E"}"#;
-        let requests = [
-            b.call(2, "resources/read", &format!(r#""uri":{uri}"#)),
-            b.call(3, "prompts/get", prompt),
-            b.call(4, "completion/complete", complete),
-        ];
-        (a.call(7, "tools/call", long), (requests, a.post(CANCEL_7)))
-    };
-    let (requests, cancel) = requests;
-    let connections = async |count: u64| {
-        let line = format!("connections_open{{listener=\"tcp\"}} {count}\n");
-        wait::soon("open connections", async || {
-            let metrics = Request::new("GET", "/metrics").bearer("aaaaaaaaaaaaaaaa");
-            metrics.answer(addr).await.text().contains(&line).then_some(())
-        })
-        .await;
-    };
-    let mut pending = tokio::task::JoinSet::new();
-    pending.spawn(async move { drop(long.answer(addr).await) });
-    wait::soon("the long call", async || {
-        let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
-        let status = status.answer(addr).await.expect(200);
-        (status["backends"][0]["callsInFlight"] == 1).then_some(())
-    })
-    .await;
-    // The long call's connection, and that of the question itself.
-    connections(2).await;
-    let mut reads = tokio::task::JoinSet::new();
-    for request in requests {
-        reads.spawn(request.answer(addr));
-    }
-    connections(5).await;
-    let taken = |rig: &Harness| rig.bridge.log().matches(r#""added":""#).count();
-    let before = taken(&rig);
-    rig.bridge.change_config("token: bbbbbbbbbbbbbbbb", "token: bbbbbbbbbbbbbbbb, backends: []");
-    rig.bridge.process().signal(Signal::HUP);
-    wait::soon("the configuration", async || (taken(&rig) > before).then_some(())).await;
-    cancel.answer(addr).await;
-    for answer in reads.join_all().await {
-        let answer = answer.expect(200);
-        // One that comes later than the reload is not there for the app at all.
-        assert!(answer["error"].is_object(), "nothing is read: {answer}");
-    }
-}
-
-const CANCEL_7: &str =
-    r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
-=======
->>>>>>> rights

@@ -11,10 +11,11 @@ type Readable = watch::Sender<bool>;
 
 impl Harness {
     async fn read(&self, permission: &Readable) -> Result<String, String> {
+        let app = AppName::from("app");
         let fs = BackendName::parse("fs").unwrap();
         let request = ("resources/read", json!({"uri": "x://y"}));
         let permission = || if *permission.borrow() { Ok(()) } else { Err(CallRefusal::Backend) };
-        let reply = self.backends.ask(&fs, request, permission).await?;
+        let reply = self.backends.ask(&app, &fs, request, permission).await?;
         Ok(reply.expect("the server refuses nothing").get().to_owned())
     }
 }
