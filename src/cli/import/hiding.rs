@@ -72,7 +72,7 @@ impl Vault {
     /// credential.
     fn hide_value(&mut self, text: &str, at: Place<'_>) -> String {
         let value = text.trim_start();
-        let space = &text[..text.len() - value.len()];
+        let (space, _) = text.split_at(text.len() - value.len());
         let is_word_of_form = matches!(value, "" | "true" | "false") || is_variable_of_shell(value);
         let is_path = is_rooted(value) && is_everyday(value);
         if is_word_of_form || is_path {
@@ -92,11 +92,11 @@ impl Vault {
             let literal = piece.trim_end_matches(stands_for_reference);
             let is_plain = is_everyday(literal) && !literal.contains(|c: char| c.is_ascii_digit());
             if is_plain {
-                out += literal
+                out += literal;
             } else {
-                out += &self.keep(literal, at)
+                out += &self.keep(literal, at);
             }
-            out += &piece[literal.len()..];
+            out += piece.split_at(literal.len()).1;
         }
         out
     }
@@ -143,7 +143,7 @@ impl Vault {
         let mut out = String::new();
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let behind = &rest[first.len_utf8()..];
+            let (_, behind) = rest.split_at(first.len_utf8());
             if matches!(first, '"' | '\'')
                 && !key.is_empty()
                 && let Some((inside, after)) = behind.split_once(first)
@@ -151,7 +151,7 @@ impl Vault {
                 let place = Place { key, is_variable: false, ..at };
                 // A `\` belongs to the quotation mark of JSON in a text.
                 let value = inside.trim_end_matches('\\');
-                let escapes = &inside[value.len()..];
+                let (_, escapes) = inside.split_at(value.len());
                 out += &format!("{first}{}{escapes}{first}", self.hide_value(value, place));
                 key.clear();
                 rest = after;
@@ -172,8 +172,9 @@ impl Vault {
             let value = after.trim_start_matches(['"', '\'', ' ', '\\']);
             if value.starts_with([':', '=']) && names_secret(word, "") {
                 word.trim_end_matches('\\').clone_into(key);
-                out += &after[..=after.len() - value.len()];
-                rest = &value[1..];
+                let (separator, behind) = after.split_at(after.len() - value.len() + 1);
+                out += separator;
+                rest = behind;
                 continue;
             }
             rest = after;
@@ -271,8 +272,9 @@ impl Vault {
             return text.to_owned();
         }
         if !is_rooted(text) {
-            return match text.get(..2).filter(|start| start.starts_with('-') && *start != "--") {
-                Some(option) => format!("{option}{}", self.hide_value(&text[2..], at)),
+            let short = text.split_at_checked(2).filter(|(option, _)| option.starts_with('-'));
+            return match short.filter(|(option, _)| *option != "--") {
+                Some((option, value)) => format!("{option}{}", self.hide_value(value, at)),
                 None => self.hide_value(text, at),
             };
         }
@@ -288,7 +290,9 @@ impl Vault {
         };
         let begin = parts[..first].iter().map(|part| part.len() + 1).sum::<usize>();
         let end = parts[..=last].iter().map(|part| part.len() + 1).sum::<usize>() - 1;
-        format!("{}{}{}", &text[..begin], self.hide_value(&text[begin..end], at), &text[end..])
+        let (text, behind) = text.split_at(end);
+        let (before, hidden) = text.split_at(begin);
+        format!("{before}{}{behind}", self.hide_value(hidden, at))
     }
 
     /// Hides the secrets in an address: user, password, parameters, and parts of its path. Not parsed
@@ -301,7 +305,7 @@ impl Vault {
         let at = Place { is_variable: false, ..at };
         let scheme = self.hide_words_before(scheme, at);
         let mut out = format!("{scheme}://{}", self.hide_authority(authority, at));
-        match path.find("://").and_then(|inner| path[..inner].rfind('/')) {
+        match path.split_once("://").and_then(|(before, _)| before.rfind('/')) {
             // An address in the path of another one.
             Some(slash) => {
                 let (before, inner) = path.split_at(slash + 1);
@@ -326,9 +330,9 @@ impl Vault {
     fn hide_words_before(&mut self, scheme: &str, at: Place<'_>) -> String {
         match scheme.rsplit_once(['=', ':']) {
             Some((before, name)) => {
-                let separator = &scheme[before.len()..=before.len()];
-                let before = self.hide_line(before, at, &mut String::new());
-                format!("{before}{separator}{name}")
+                let (_, rest) = scheme.split_at(before.len());
+                let (separator, _) = rest.split_at(rest.len() - name.len());
+                format!("{}{separator}{name}", self.hide_line(before, at, &mut String::new()))
             }
             None => scheme.to_owned(),
         }
@@ -401,17 +405,14 @@ fn marked(text: &str) -> (String, Vec<String>) {
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once("${") {
         out += before;
-        let is_reference = |end: &usize| {
-            let (name, default) = behind[..*end].split_once(":-").unwrap_or((&behind[..*end], ""));
-            !before.ends_with('$') && is_everyday_name(name) && is_everyday(default)
-        };
-        let end = behind.find('}').filter(is_reference);
+        let reference =
+            behind.split_once('}').filter(|(inside, _)| !before.ends_with('$') && is_plain(inside));
         let mark = u32::try_from(references.len()).ok().and_then(|at| char::from_u32(FIRST + at));
-        match (end, mark.filter(|mark| stands_for_reference(*mark))) {
-            (Some(end), Some(mark)) => {
-                references.push(format!("${{{}}}", &behind[..end]));
+        match (reference, mark.filter(|mark| stands_for_reference(*mark))) {
+            (Some((inside, after)), Some(mark)) => {
+                references.push(format!("${{{inside}}}"));
                 out.push(mark);
-                rest = &behind[end + 1..];
+                rest = after;
             }
             _ => {
                 out += "${";
@@ -420,6 +421,12 @@ fn marked(text: &str) -> (String, Vec<String>) {
         }
     }
     (out + rest, references)
+}
+
+/// Whether a reference has no secret in it: neither in the place of its name, nor as its default.
+fn is_plain(inside: &str) -> bool {
+    let (name, default) = inside.split_once(":-").unwrap_or((inside, ""));
+    is_everyday_name(name) && is_everyday(default)
 }
 
 fn restored(text: &str, references: &[String]) -> String {
@@ -519,12 +526,12 @@ fn login(word: &str) -> Option<Login<'_>> {
 fn assignment(text: &str) -> Option<(&str, char, &str)> {
     let at = text.find(['=', ':'])?;
     let (key, rest) = text.split_at(at);
-    let separator = rest.chars().next()?;
+    let (separator, value) = (rest.chars().next()?, rest.get(1..)?);
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if key.is_empty() || !key.chars().all(is_name) || is_rooted_name(key) {
         return None;
     }
-    Some((key, separator, &rest[1..]))
+    Some((key, separator, value))
 }
 
 /// A path, whose `:` or `=` belongs to its name, and no option of Windows such as `/p:x`.

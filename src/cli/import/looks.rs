@@ -105,7 +105,7 @@ pub(super) fn is_everyday(text: &str) -> bool {
         return false;
     }
     let parts: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
-    let is_mixed = |part: &&&str| part.contains(is_digit) && !part.chars().all(|c| is_digit(c));
+    let is_mixed = |part: &&&str| part.contains(is_digit) && !part.chars().all(is_digit);
     parts.iter().filter(is_mixed).count() <= MAX_MIXED && parts.into_iter().all(is_word)
 }
 

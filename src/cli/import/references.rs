@@ -173,7 +173,7 @@ fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<S
             rest = behind;
             continue;
         };
-        rest = &behind[inside.unwrap_or_default().len() + 1..];
+        rest = behind.get(inside.unwrap_or_default().len() + 1..).unwrap_or_default();
         if is_plain_default(vault, at, name, default) {
             if !default.is_empty() {
                 let note = format!("`{}`: without {name}, `{default}` is used", at.server);

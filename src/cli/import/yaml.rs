@@ -56,7 +56,7 @@ fn shown(text: &str, word: &str, texts: &mut Vec<String>) -> String {
             '\t' => quoted += "\\t",
             _ if c.is_ascii() && !c.is_control() => quoted.push(c),
             _ => {
-                write!(quoted, "\\U{:08X}", u32::from(c)).expect("writing to a String cannot fail")
+                write!(quoted, "\\U{:08X}", u32::from(c)).expect("writing to a String cannot fail");
             }
         }
     }

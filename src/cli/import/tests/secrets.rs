@@ -30,87 +30,86 @@ fn shown(imported: &Imported, entry: &str) -> String {
     shown
 }
 
+const ROWS: &[Row] = &[
+    // JSON in a value or an argument.
+    row(
+        r#"{"command": "x", "env": {"H": "{\"Authorization\": \"Bearer WORD\", \"Notion-Version\": \"2022-06-28\"}"}}"#,
+        r#"{"Authorization":"Bearer ${env:A_AUTHORIZATION}","Notion-Version":"2022-06-28"}"#,
+    ),
+    row(
+        r#"{"command": "x", "args": ["--config", "{\"exaApiKey\":\"WORD\", \"n\": 5}"]}"#,
+        r#"{"exaApiKey":"${env:A_EXAAPIKEY}","n":5}"#,
+    ),
+    row(
+        r#"{"command": "x", "args": ["--config={\"a\": [{\"password\": \"WORD\"}]}"]}"#,
+        r#"--config={"a":[{"password":"${env:A_PASSWORD}"}]}"#,
+    ),
+    row(
+        r#"{"command": "x", "args": ["--headers", "{\"X\": \"RANDOM\"}"]}"#,
+        r#"{"X":"${env:A_X}"}"#,
+    ),
+    // Addresses.
+    row(r#"{"url": "https://h.test/s/RANDOM/mcp"}"#, "https://h.test/s/${env:A_URL}/mcp"),
+    row(
+        r#"{"url": "https://h.test/server/0f9e8d7c-6b5a-4c3d-2e1f-0a9b8c7d6e5f/mcp?user_id=bob"}"#,
+        "https://h.test/server/${env:A_URL}/mcp?user_id=bob",
+    ),
+    row(
+        r#"{"command": "npx", "args": ["mcp-remote", "https://h.test/sk-ak-AbCdEfGhIjKlMnOpQrSt/sse"]}"#,
+        "https://h.test/${env:A_SECRET}/sse",
+    ),
+    row(
+        r#"{"command": "x", "env": {"HOOK": "https://h.test/services/T0AAAA/B0BBBB/RANDOM"}}"#,
+        "https://h.test/services/T0AAAA/B0BBBB/${env:A_HOOK}",
+    ),
+    row(r#"{"url": "https://h.test/mcp?x=RANDOM"}"#, "mcp?x=${env:A_X}"),
+    row(r#"{"command": "x", "args": ["--url=https://h.test/mcp#RANDOM"]}"#, "mcp#${env:"),
+    row(
+        r#"{"command": "x", "args": ["postgres://${U}:WORD@h.test/db"]}"#,
+        "postgres://${U}:${env:A_PASSWORD}@h.test/db",
+    ),
+    row(
+        r#"{"command": "x", "args": ["https://a.test,https://u:WORD@b.test"]}"#,
+        "https://a.test,https://u:${env:A_PASSWORD}@b.test",
+    ),
+    row(
+        r#"{"command": "x", "args": ["https://a.test/?next=https://u:WORD@b.test/x"]}"#,
+        "next=https://u:${env:A_PASSWORD}@b.test/x",
+    ),
+    // Lines of a shell.
+    row(
+        r#"{"command": "bash", "args": ["-c", "export GITHUB_TOKEN=WORD; npx foo"]}"#,
+        "export GITHUB_TOKEN=${env:A_GITHUB_TOKEN}; npx foo",
+    ),
+    row(
+        r#"{"command": "cmd", "args": ["/c", "set TOKEN=WORD&& npx foo"]}"#,
+        "set TOKEN=${env:A_TOKEN}&& npx foo",
+    ),
+    row(
+        r#"{"command": "sh", "args": ["-c", "x --db-pass WORD -H \"Authorization: Bearer WORD\" --port 1"]}"#,
+        r#"x --db-pass ${env:A_DB_PASS} -H \"Authorization: Bearer ${env:A_AUTHORIZATION}\" --port 1"#,
+    ),
+    row(r#"{"command": "/usr/bin/x --token WORD"}"#, "/usr/bin/x --token ${env:A_TOKEN}"),
+    row(r#"{"command": "curl", "args": ["-u", "bob:WORD"]}"#, "bob:${env:A_PASSWORD}"),
+    // Options, headers and variables.
+    row(r#"{"command": "x", "args": ["--db-pass", "WORD"]}"#, "${env:A_DB_PASS}"),
+    row(r#"{"command": "x", "args": ["-pw=WORD"]}"#, "-pw=${env:A_PW}"),
+    row(r#"{"command": "x", "args": ["-pRANDOM"]}"#, "-p${env:A_SECRET}"),
+    row(r#"{"command": "x", "env": {"PGPASS": "WORD"}}"#, "PGPASS: ${env:PGPASS}"),
+    row(r#"{"command": "x", "env": {"DSN": "Password=WORD;Port=1"}}"#, "DSN: ${env:DSN}"),
+    row(r#"{"command": "x", "env": {"ANY": "${X}RANDOM"}}"#, "ANY: ${X}${env:ANY}"),
+    row(r#"{"url": "https://h.test", "headers": {"X-Any": "RANDOM"}}"#, "X-Any: ${env:A_X_ANY}"),
+    row(r#"{"command": "x", "cwd": "/srv/RANDOM/x"}"#, "/srv/${env:A_CWD}/x"),
+    // Defaults.
+    row(r#"{"command": "x", "args": ["${FOO:-RANDOM}"]}"#, "- ${env:FOO}"),
+    row(r#"{"command": "x", "env": {"A": "${env:FOO:-RANDOM}"}}"#, "A: ${env:FOO}"),
+    row(r#"{"command": "x", "env": {"API_KEY": "${FOO:-WORD}"}}"#, "API_KEY: ${env:FOO}"),
+    row(r#"{"command": "x", "env": {"A": "${DB_PASS:-WORD}"}}"#, "A: ${env:DB_PASS}"),
+];
+
 #[test]
 fn secret_becomes_a_reference_in_each_kind_of_text() {
-    for Row { entry, becomes } in [
-        // JSON in a value or an argument.
-        row(
-            r#"{"command": "x", "env": {"H": "{\"Authorization\": \"Bearer WORD\", \"Notion-Version\": \"2022-06-28\"}"}}"#,
-            r#"{"Authorization":"Bearer ${env:A_AUTHORIZATION}","Notion-Version":"2022-06-28"}"#,
-        ),
-        row(
-            r#"{"command": "x", "args": ["--config", "{\"exaApiKey\":\"WORD\", \"n\": 5}"]}"#,
-            r#"{"exaApiKey":"${env:A_EXAAPIKEY}","n":5}"#,
-        ),
-        row(
-            r#"{"command": "x", "args": ["--config={\"a\": [{\"password\": \"WORD\"}]}"]}"#,
-            r#"--config={"a":[{"password":"${env:A_PASSWORD}"}]}"#,
-        ),
-        row(
-            r#"{"command": "x", "args": ["--headers", "{\"X\": \"RANDOM\"}"]}"#,
-            r#"{"X":"${env:A_X}"}"#,
-        ),
-        // Addresses.
-        row(r#"{"url": "https://h.test/s/RANDOM/mcp"}"#, "https://h.test/s/${env:A_URL}/mcp"),
-        row(
-            r#"{"url": "https://h.test/server/0f9e8d7c-6b5a-4c3d-2e1f-0a9b8c7d6e5f/mcp?user_id=bob"}"#,
-            "https://h.test/server/${env:A_URL}/mcp?user_id=bob",
-        ),
-        row(
-            r#"{"command": "npx", "args": ["mcp-remote", "https://h.test/sk-ak-AbCdEfGhIjKlMnOpQrSt/sse"]}"#,
-            "https://h.test/${env:A_SECRET}/sse",
-        ),
-        row(
-            r#"{"command": "x", "env": {"HOOK": "https://h.test/services/T0AAAA/B0BBBB/RANDOM"}}"#,
-            "https://h.test/services/T0AAAA/B0BBBB/${env:A_HOOK}",
-        ),
-        row(r#"{"url": "https://h.test/mcp?x=RANDOM"}"#, "mcp?x=${env:A_X}"),
-        row(r#"{"command": "x", "args": ["--url=https://h.test/mcp#RANDOM"]}"#, "mcp#${env:"),
-        row(
-            r#"{"command": "x", "args": ["postgres://${U}:WORD@h.test/db"]}"#,
-            "postgres://${U}:${env:A_PASSWORD}@h.test/db",
-        ),
-        row(
-            r#"{"command": "x", "args": ["https://a.test,https://u:WORD@b.test"]}"#,
-            "https://a.test,https://u:${env:A_PASSWORD}@b.test",
-        ),
-        row(
-            r#"{"command": "x", "args": ["https://a.test/?next=https://u:WORD@b.test/x"]}"#,
-            "next=https://u:${env:A_PASSWORD}@b.test/x",
-        ),
-        // Lines of a shell.
-        row(
-            r#"{"command": "bash", "args": ["-c", "export GITHUB_TOKEN=WORD; npx foo"]}"#,
-            "export GITHUB_TOKEN=${env:A_GITHUB_TOKEN}; npx foo",
-        ),
-        row(
-            r#"{"command": "cmd", "args": ["/c", "set TOKEN=WORD&& npx foo"]}"#,
-            "set TOKEN=${env:A_TOKEN}&& npx foo",
-        ),
-        row(
-            r#"{"command": "sh", "args": ["-c", "x --db-pass WORD -H \"Authorization: Bearer WORD\" --port 1"]}"#,
-            r#"x --db-pass ${env:A_DB_PASS} -H \"Authorization: Bearer ${env:A_AUTHORIZATION}\" --port 1"#,
-        ),
-        row(r#"{"command": "/usr/bin/x --token WORD"}"#, "/usr/bin/x --token ${env:A_TOKEN}"),
-        row(r#"{"command": "curl", "args": ["-u", "bob:WORD"]}"#, "bob:${env:A_PASSWORD}"),
-        // Options, headers and variables.
-        row(r#"{"command": "x", "args": ["--db-pass", "WORD"]}"#, "${env:A_DB_PASS}"),
-        row(r#"{"command": "x", "args": ["-pw=WORD"]}"#, "-pw=${env:A_PW}"),
-        row(r#"{"command": "x", "args": ["-pRANDOM"]}"#, "-p${env:A_SECRET}"),
-        row(r#"{"command": "x", "env": {"PGPASS": "WORD"}}"#, "PGPASS: ${env:PGPASS}"),
-        row(r#"{"command": "x", "env": {"DSN": "Password=WORD;Port=1"}}"#, "DSN: ${env:DSN}"),
-        row(r#"{"command": "x", "env": {"ANY": "${X}RANDOM"}}"#, "ANY: ${X}${env:ANY}"),
-        row(
-            r#"{"url": "https://h.test", "headers": {"X-Any": "RANDOM"}}"#,
-            "X-Any: ${env:A_X_ANY}",
-        ),
-        row(r#"{"command": "x", "cwd": "/srv/RANDOM/x"}"#, "/srv/${env:A_CWD}/x"),
-        // Defaults.
-        row(r#"{"command": "x", "args": ["${FOO:-RANDOM}"]}"#, "- ${env:FOO}"),
-        row(r#"{"command": "x", "env": {"A": "${env:FOO:-RANDOM}"}}"#, "A: ${env:FOO}"),
-        row(r#"{"command": "x", "env": {"API_KEY": "${FOO:-WORD}"}}"#, "API_KEY: ${env:FOO}"),
-        row(r#"{"command": "x", "env": {"A": "${DB_PASS:-WORD}"}}"#, "A: ${env:DB_PASS}"),
-    ] {
+    for Row { entry, becomes } in ROWS {
         let imported = import(entry);
         let shown = shown(&imported, entry);
         // Long texts are written over several lines, or with escapes.
