@@ -131,11 +131,16 @@ pub(super) struct Removal {
 }
 
 impl Removal {
+    /// `text` without secrets; counts what `redact` matches in it.
+    pub(super) fn text(&self, text: String, count: &mut u64) -> String {
+        let text = self.secrets.hide(text);
+        self.redact.apply(&text, count).unwrap_or(text)
+    }
+
     /// `bytes` without secrets, and the same of a `part` of them; `None` where that is all of them.
     fn both(&self, bytes: &[u8], part: &[u8]) -> (String, Option<String>) {
         let text = |bytes: &[u8], count: &mut u64| {
-            let text = self.secrets.hide(String::from_utf8_lossy(bytes).into_owned());
-            self.redact.apply(&text, count).unwrap_or(text)
+            self.text(String::from_utf8_lossy(bytes).into_owned(), count)
         };
         let mut count = 0;
         let whole = text(bytes, &mut count);

@@ -29,11 +29,9 @@ impl Backends {
         };
         let idle = backend.rules.call_timeout;
         let limits = Limits::new(idle, Instant::now() + idle);
-        let redact = &*backend.rules.redact;
-        let for_client = |failure: CallFailure| {
-            let why = failure.for_reader(name);
-            redact.apply(&why, &mut 0).unwrap_or(why)
-        };
+        let removal = backend.removal();
+        let redact = &*removal.redact;
+        let for_client = |failure: CallFailure| removal.text(failure.for_reader(name), &mut 0);
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
         let asked = async {
             let patience = Patience::OfCall(limits.deadline);
@@ -55,7 +53,7 @@ impl Backends {
                     *result = changed;
                 }
             }
-            Err(error) => error.redact(redact, &mut count),
+            Err(error) => error.redact(&removal, &mut count),
         }
         backend.metrics().redacted.inc_by(count);
         Ok(reply)

@@ -139,7 +139,7 @@ impl Feed {
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        let backends = status::backends(&self.api, &self.caller.app);
+        let backends = status::backends(&self.api, &self.caller);
         let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
         if daemon != self.daemon {
             text_frame(out, "status", &daemon);
