@@ -398,7 +398,7 @@ error: the path has 109 bytes
 error: what follows the socket is no path of a URL, or `Host` is no host
  --> /srv/bridge.yaml:6:12 (mcp.d.url)
   |
-6 |   d: {{url: 'unix:/run/d', headers: {{Host: 'a b'}}}}
+6 |   d: {{url: 'unix:/run/d', headers: {{Host: '***'}}}}
   |            ^^^^^^^^^^^^^
   = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
 
