@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::Secrets;
+use crate::config::{Backend, Secrets};
 use crate::metrics::Counter;
 use crate::model::Redaction;
 use crate::telemetry::is_plain;
@@ -175,6 +176,34 @@ impl Removal {
             0 => printable(&text),
             more => format!("{} [{more} bytes more]", printable(&text)),
         }
+    }
+}
+
+/// What is removed from the texts of one backend: what the latest configuration says, and the
+/// secrets that the bridge sends.
+#[derive(Debug, Clone, Default)]
+pub struct LiveRedaction {
+    redact: watch::Sender<Arc<Redaction>>,
+    secrets: Arc<Secrets>,
+}
+
+impl LiveRedaction {
+    pub fn new(redact: Arc<Redaction>, secrets: Arc<Secrets>) -> Self {
+        Self { redact: watch::Sender::new(redact), secrets }
+    }
+
+    /// The one of `backend`.
+    pub fn for_backend(backend: &Backend) -> Self {
+        Self::new(Arc::clone(&backend.redact), Arc::clone(&backend.secrets))
+    }
+
+    pub fn set(&self, redact: &Arc<Redaction>) {
+        self.redact.send_replace(Arc::clone(redact));
+    }
+
+    pub(super) fn removal(&self) -> Removal {
+        let redact = Arc::clone(&self.redact.borrow());
+        Removal { secrets: Arc::clone(&self.secrets), redact, ..Removal::default() }
     }
 }
 

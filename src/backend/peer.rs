@@ -17,20 +17,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::diagnosis::Remark;
 use super::log::Removal;
 use super::program::hiding::Exposure;
-use crate::config::{Backend, Secrets, Target};
+use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::sentences::sentence;
-use crate::model::{
-    Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
-};
+use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
 use crate::{error_chain, http_client};
 
 mod client;
@@ -293,34 +291,6 @@ pub struct Progress {
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
     /// What is removed from what the peer says.
     pub(super) removal: Removal,
-}
-
-/// What is removed from the texts of one backend: what the latest configuration says, and the
-/// secrets that the bridge sends.
-#[derive(Debug, Clone, Default)]
-pub struct LiveRedaction {
-    redact: watch::Sender<Arc<Redaction>>,
-    secrets: Arc<Secrets>,
-}
-
-impl LiveRedaction {
-    pub fn new(redact: Arc<Redaction>, secrets: Arc<Secrets>) -> Self {
-        Self { redact: watch::Sender::new(redact), secrets }
-    }
-
-    /// The one of `backend`.
-    pub fn for_backend(backend: &Backend) -> Self {
-        Self::new(Arc::clone(&backend.redact), Arc::clone(&backend.secrets))
-    }
-
-    pub fn set(&self, redact: &Arc<Redaction>) {
-        self.redact.send_replace(Arc::clone(redact));
-    }
-
-    pub(super) fn removal(&self) -> Removal {
-        let redact = Arc::clone(&self.redact.borrow());
-        Removal { secrets: Arc::clone(&self.secrets), redact, ..Removal::default() }
-    }
 }
 
 impl Progress {

@@ -137,9 +137,9 @@ pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
         Kept { warnings, ..kept }
     });
     if json {
-        print_json(&pretty(&report))?
+        print_json(&pretty(&report))?;
     } else {
-        print(&report.to_string())?
+        print(&report.to_string())?;
     }
     // The report names the mistakes.
     if report.ok { Ok(()) } else { Err(Failure::Usage(String::new())) }

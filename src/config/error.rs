@@ -135,7 +135,8 @@ impl Snippet {
         let mut end = 0;
         let (mut from, mut to) = (None, None);
         // A caret that begins or ends inside a hidden part has the whole mask.
-        for part in hidden.iter().cloned().chain([line.len()..line.len()]) {
+        let line_end = line.len()..line.len();
+        for part in hidden.iter().cloned().chain(std::iter::once(line_end)) {
             let before = whole.chars().count();
             let plain = line.get(end..part.start).unwrap_or_default();
             let shown_until = |at: usize| {

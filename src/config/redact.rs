@@ -90,8 +90,11 @@ impl<'t> Redactor<'t> {
         let number = place.line.checked_sub(1)?;
         let line = self.text.lines().nth(number)?;
         let start = line.as_ptr().addr().checked_sub(self.text.as_ptr().addr())?;
-        let hidden =
-            if self.is_unparsed { line::after_key(line) } else { self.hidden_in(start, line) };
+        let hidden = if self.is_unparsed {
+            line::after_key(line).into_iter().collect()
+        } else {
+            self.hidden_in(start, line)
+        };
         Some(Snippet::new(line, place, &line::merged(hidden), MASK))
     }
 
@@ -198,7 +201,7 @@ impl<'t> Redactor<'t> {
         for line in lines.map(|line| line.trim().trim_matches(['"', '\''])) {
             let token = scheme_and_token(line).unwrap_or(line);
             for piece in literal_pieces(token) {
-                self.secrets.add_longer_than(3, &token[piece]);
+                self.secrets.add_longer_than(3, token.get(piece).unwrap_or_default());
             }
         }
     }

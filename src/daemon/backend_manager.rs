@@ -207,8 +207,7 @@ impl BackendManager {
                             handle
                         }
                     };
-                    let rank = timing.rank;
-                    let timing = watch::Sender::new(timing);
+                    let (rank, timing) = (timing.rank, watch::Sender::new(timing));
                     let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
                         lease: lease.clone(),

@@ -53,13 +53,13 @@ pub(super) fn by_looks(text: &str) -> Vec<Range<usize>> {
 
 /// All of a line behind its first key; all of it, if it has no key: it may belong to a value of
 /// several lines.
-pub(super) fn after_key(line: &str) -> Vec<Range<usize>> {
+pub(super) fn after_key(line: &str) -> Option<Range<usize>> {
     let indent = line.len() - line.trim_start().len();
     let start = KEY.find(line).map_or(indent, |key| key.end());
     let end = line.trim_end().len();
     let value = line.get(start..end).unwrap_or_default();
     let is_plain = matches!(value, "true" | "false") || !value.contains(char::is_alphanumeric);
-    if is_plain { Vec::new() } else { vec![start..end] }
+    if is_plain { None } else { Some(start..end) }
 }
 
 /// The comment in a line whose keys and values are at `tokens`.

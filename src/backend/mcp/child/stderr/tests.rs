@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{PartialLine, Removal, SEEN, drain};
+use crate::backend::LiveRedaction;
 use crate::backend::log::{LINE_LIMIT, LastLines};
-use crate::backend::peer::LiveRedaction;
 use crate::model::ids::BackendName;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
