@@ -30,10 +30,11 @@ mod trust;
 pub mod turns;
 
 pub use self::diagnosis::Remark;
+pub use self::log::LiveRedaction;
 pub use self::peer::{
-    About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
-    Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,
-    Reply, RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
+    About, CallError, Called, Dial, ErrorReply, Handle, MAX_QUESTION, McpClient, Modes, NotRead,
+    NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,
+    RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
 
 /// What operators are told of errors that take many words: the name of each, and its text.

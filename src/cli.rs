@@ -27,7 +27,6 @@ mod trust;
 
 use std::fmt::Display;
 use std::io;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,7 +41,7 @@ use self::client::{Client, Place, parse};
 pub use self::complete::complete;
 use self::signals::Stop;
 pub use self::signals::survive_hangup;
-use self::terminal::plain;
+use self::terminal::{complain, print, print_json, print_page};
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;
 use crate::model::sentences::filled;
@@ -414,15 +413,6 @@ fn check_url(text: &str) -> Outcome {
     }
 }
 
-/// Prints a message to stderr, which may have a peer's words.
-fn complain(text: &str) {
-    let text = plain(text.trim_end());
-    if !text.is_empty() {
-        // Without stderr, only the exit code can report the failure.
-        let _closed = writeln!(io::stderr(), "{text}");
-    }
-}
-
 /// Where the daemon is, for `app` or the app that may use most. A command that `changes` something is
 /// refused if the daemon has to be found without the file that is there.
 fn place_of(
@@ -524,13 +514,6 @@ fn block_on(future: impl Future<Output = Outcome>) -> Outcome {
     // A thread that reads a file may wait for a network without end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
-}
-
-/// Writes to stdout.
-pub(crate) fn print(text: &str) -> Outcome {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
 }
 
 /// A report as JSON, for programs and for people.

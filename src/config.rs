@@ -364,6 +364,8 @@ pub struct Backend {
     pub max_result: Option<usize>,
     /// What is replaced in results.
     pub redact: Arc<Redaction>,
+    /// The secrets that no text of its peer may repeat.
+    pub secrets: Arc<Secrets>,
     /// How many calls it may have at once.
     pub concurrency: usize,
     /// Whether the operator trusts what an MCP server says about its tools: that a call reads only,

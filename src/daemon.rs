@@ -557,7 +557,7 @@ fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
         let runs = Arc::clone(&runs);
         async move {
             drop(runs.calls.backends.registry.offer());
-            runs.driven();
+            runs.driven(None);
             runs.journal().lives().await
         }
     };

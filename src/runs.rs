@@ -344,9 +344,11 @@ impl Runs {
         self.of_app(app).into_iter().filter_map(failure).collect()
     }
 
-    /// How many runs are being driven now.
-    pub fn driven(&self) -> usize {
-        self.inner.lock().runs.values().filter(|run| !run.has_ended()).count()
+    /// How many runs of `app`, or of all apps, are being driven now.
+    pub fn driven(&self, app: Option<&AppName>) -> usize {
+        let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
+        let inner = self.inner.lock();
+        inner.runs.values().filter(is_seen).filter(|run| !run.has_ended()).count()
     }
 
     /// The runs of `session`, also those that have ended: one of their calls may still run.

@@ -258,11 +258,11 @@ impl Backends {
             }
             Err(failure) => {
                 let failure = failure.of(call);
-                let failed = Made::failed(failure.ending(), failure.for_model(name));
-                let why = failure.to_string();
-                let why = backend.rules.redact.apply(&why, &mut 0).unwrap_or(why);
+                // The server may repeat the token that it refuses.
+                let words = backend.rules.secrets.hide(failure.for_model(name));
+                let why = backend.removal().text(failure.to_string(), &mut 0);
                 warn!(backend = %name, failure = why, "a call failed");
-                failed
+                Made::failed(failure.ending(), words)
             }
         };
         let answer = backend.redacted(made.answer);
@@ -390,8 +390,7 @@ impl Backends {
         );
         progress.seat = Some(Arc::clone(&call.seat));
         if let Some(backend) = backend {
-            progress.removal.redact = Arc::clone(&backend.rules.redact);
-            progress.removal.redacted = backend.metrics().redacted.clone();
+            progress.removal = backend.removal();
         }
         let tool_call = ToolCall {
             request: Arc::clone(&call.request),

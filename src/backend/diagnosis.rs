@@ -117,7 +117,8 @@ impl fmt::Display for Diagnosis {
 impl Diagnosis {
     /// The error that says this of `program`, after `what` has happened, with its cure.
     pub(super) fn error(&self, kind: PeerErrorKind, what: &str, program: &Program) -> PeerError {
-        PeerError::new(kind, format!("{what}: {self}")).cured(self.cause.cure(program))
+        let error = PeerError::new(kind, format!("{what}: {self}"));
+        error.cured(self.cause.cure(program)).with_plain_cause(self.cause.plain())
     }
 }
 
@@ -143,6 +144,19 @@ pub(super) fn diagnosis(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 pub struct Remark {
     pub message: String,
     pub cure: String,
+    /// The server's own words that show it, for operators alone.
+    #[serde(skip)]
+    pub quote: Option<String>,
+}
+
+impl Remark {
+    /// The same, with the server's own words in its message.
+    pub fn with_quote(mut self) -> Self {
+        if let Some(quote) = self.quote.take() {
+            self.message = format!("{} The first: {quote}", self.message);
+        }
+        self
+    }
 }
 
 #[cfg(test)]

@@ -224,6 +224,7 @@ pub(crate) fn config(name: &str) -> config::Backend {
         pending_after: None,
         max_result: None,
         redact: Arc::default(),
+        secrets: Arc::default(),
         concurrency: 4,
         trust_annotations: false,
         pin: Mode::Off,

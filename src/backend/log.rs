@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::Secrets;
+use crate::config::{Backend, Secrets};
 use crate::metrics::Counter;
 use crate::model::Redaction;
 use crate::telemetry::is_plain;
@@ -134,11 +135,16 @@ pub(super) struct Removal {
 }
 
 impl Removal {
+    /// `text` without secrets; counts what `redact` matches in it.
+    pub(super) fn text(&self, text: String, count: &mut u64) -> String {
+        let text = self.secrets.hide(text);
+        self.redact.apply(&text, count).unwrap_or(text)
+    }
+
     /// `bytes` without secrets, and the same of a `part` of them; `None` where that is all of them.
     fn both(&self, bytes: &[u8], part: &[u8]) -> (String, Option<String>) {
         let text = |bytes: &[u8], count: &mut u64| {
-            let text = self.secrets.hide(String::from_utf8_lossy(bytes).into_owned());
-            self.redact.apply(&text, count).unwrap_or(text)
+            self.text(String::from_utf8_lossy(bytes).into_owned(), count)
         };
         let mut count = 0;
         let whole = text(bytes, &mut count);
@@ -173,6 +179,34 @@ impl Removal {
             0 => printable(&text),
             more => format!("{} [{more} bytes more]", printable(&text)),
         }
+    }
+}
+
+/// What is removed from the texts of one backend: what the latest configuration says, and the
+/// secrets that the bridge sends.
+#[derive(Debug, Clone, Default)]
+pub struct LiveRedaction {
+    redact: watch::Sender<Arc<Redaction>>,
+    secrets: Arc<Secrets>,
+}
+
+impl LiveRedaction {
+    pub fn new(redact: Arc<Redaction>, secrets: Arc<Secrets>) -> Self {
+        Self { redact: watch::Sender::new(redact), secrets }
+    }
+
+    /// The one of `backend`.
+    pub fn for_backend(backend: &Backend) -> Self {
+        Self::new(Arc::clone(&backend.redact), Arc::clone(&backend.secrets))
+    }
+
+    pub fn set(&self, redact: &Arc<Redaction>) {
+        self.redact.send_replace(Arc::clone(redact));
+    }
+
+    pub(super) fn removal(&self) -> Removal {
+        let redact = Arc::clone(&self.redact.borrow());
+        Removal { secrets: Arc::clone(&self.secrets), redact, ..Removal::default() }
     }
 }
 

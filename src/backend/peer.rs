@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -31,9 +31,7 @@ use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::sentences::sentence;
-use crate::model::{
-    Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
-};
+use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
 use crate::{error_chain, http_client};
 
 mod client;
@@ -170,13 +168,15 @@ impl ErrorReply {
         self.code == Self::UNKNOWN_METHOD
     }
 
-    /// Replaces what matches in it.
-    pub fn redact(&mut self, redact: &Redaction, count: &mut u64) {
-        if let Some(redacted) = redact.apply(&self.message, count) {
-            self.message = redacted;
-        }
-        let data = self.data.as_deref().and_then(|it| redact.in_json(it, Part::Params, count));
-        self.data = data.or(self.data.take());
+    /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.
+    pub(super) fn redact(&mut self, removal: &Removal, count: &mut u64) {
+        let Removal { secrets, redact, .. } = removal;
+        self.message = removal.text(std::mem::take(&mut self.message), count);
+        let Some(data) = self.data.take() else { return };
+        let data = redact.in_json(&data, Part::Params, count).unwrap_or(data);
+        let text = Box::<str>::from(data).into_string();
+        // Where a secret is a number, its place has no JSON any more.
+        self.data = RawValue::from_string(secrets.hide(text)).ok();
     }
 }
 
@@ -298,9 +298,6 @@ pub struct Progress {
     pub(super) removal: Removal,
 }
 
-/// What is removed from the texts of one backend, as the latest configuration says.
-pub type LiveRedaction = watch::Sender<Arc<Redaction>>;
-
 impl Progress {
     /// The progress of a call that `client` has made, if an MCP client has. Without one, `person`
     /// takes the questions of the call's server.
@@ -349,7 +346,7 @@ impl Progress {
     pub fn error(&self, mut error: ErrorReply) {
         if let Some(client) = &self.client {
             // The answer has the same text, and counts it.
-            error.redact(&self.removal.redact, &mut 0);
+            error.redact(&self.removal, &mut 0);
             client.keep_error(error);
         }
     }
@@ -440,6 +437,8 @@ pub struct PeerError {
     #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
     cure: Option<Cow<'static, str>>,
+    /// The cause in the bridge's own words, without a path.
+    plain_cause: Option<String>,
     /// The peer has asked for a pause, and nothing is sent to it before its end.
     pause: Option<RequestedPause>,
 }
@@ -482,7 +481,7 @@ impl Dial for Unresolved {
 
 impl PeerError {
     pub fn new(kind: PeerErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), cause: None, cure: None, pause: None }
+        Self { kind, text: text.into(), cause: None, cure: None, plain_cause: None, pause: None }
     }
 
     /// The same, with what to do about it, where the failed connection says that.
@@ -495,10 +494,37 @@ impl PeerError {
         Self { cure: Some(cure.into()), ..self }
     }
 
+    /// The same, with a cause that apps may be told.
+    pub fn with_plain_cause(self, cause: String) -> Self {
+        Self { plain_cause: Some(cause), ..self }
+    }
+
+    /// What an app is told: the bridge's own words, and nothing of the peer's, of the file system or
+    /// of an address.
+    pub fn for_apps(&self) -> String {
+        let what = match self.kind {
+            PeerErrorKind::Program => "Its program does not start, or has ended",
+            PeerErrorKind::Connect => "It cannot be reached, or the connection broke",
+            PeerErrorKind::Unauthorized => "It refuses the credential that the bridge shows",
+            PeerErrorKind::NoToken => "There is no token for it",
+            PeerErrorKind::Protocol => "It does not answer as its protocol requires",
+            PeerErrorKind::Unsigned => "Its card is not signed by a configured key",
+            PeerErrorKind::Timeout => "It did not answer in time",
+            PeerErrorKind::Unresolved => {
+                "Its entry in the configuration refers to something that is missing"
+            }
+        };
+        match &self.plain_cause {
+            Some(cause) => format!("{what}: {cause}."),
+            None => format!("{what}."),
+        }
+    }
+
     /// The same failure in other words, with the same cure.
     pub fn reworded(&self, text: String) -> Self {
         let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
-        Self { kind: self.kind, text, cause: None, cure, pause: self.pause }
+        let plain_cause = self.plain_cause.clone();
+        Self { kind: self.kind, text, cause: None, cure, plain_cause, pause: self.pause }
     }
 
     /// What to do about it, where the failure itself says that.

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, Paper, away};
-use super::{Client, Failure, Outcome, Place, parse, print};
+use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, away};
+use super::{Client, Failure, Outcome, Place, parse, print_json, print_page};
 use crate::clock;
 use crate::http::api::approvals::{ApprovalList, Shown};
 use crate::model::loom::CONFIRMATION;
@@ -65,10 +65,10 @@ pub(super) async fn approvals(place: &Place, settings: Settings) -> Outcome {
         None => {
             let text = client.get("/v1/approvals", client.operator()).await?;
             if settings.json {
-                return print(&format!("{text}\n"));
+                return print_json(&format!("{text}\n"));
             }
             let list: ApprovalList = parse(&text)?;
-            return print(&shown(&list.approvals, clock::now(), Paper::stdout()));
+            return print_page(&shown(&list.approvals, clock::now()));
         }
         Some(Decision::Approve { id, reason }) => ("approve", id, reason),
         Some(Decision::Deny { id, reason }) => ("deny", id, reason),
@@ -91,30 +91,35 @@ pub(super) async fn approvals(place: &Place, settings: Settings) -> Outcome {
     let path = format!("/v1/approvals/{id}");
     let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
     if settings.json {
-        return print(&format!("{text}\n"));
+        return print_json(&format!("{text}\n"));
     }
     let Shown { kind, state, name, .. } = parse(&text)?;
     let mut page = Page::default();
     page.note(PLAIN, format!("the {kind} of {name} is {state}"));
-    print(&page.text(Paper::stdout()))
+    print_page(&page)
 }
 
-fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
-    let waiting = all.iter().filter(|one| one.state == "waiting");
-    let mut text: String = waiting.map(|one| whole(one, now, paper)).collect();
-    text.push_str(match text.is_empty() {
-        true => "No call waits for a person.\n",
-        false => "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT\n",
-    });
-    text
+fn shown(all: &[Shown], now: SystemTime) -> Page {
+    let mut page = Page::default();
+    let waiting: Vec<&Shown> = all.iter().filter(|one| one.state == "waiting").collect();
+    for one in &waiting {
+        whole(one, now, &mut page);
+    }
+    page.note(
+        PLAIN,
+        match waiting.is_empty() {
+            true => "No call waits for a person.",
+            false => "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT",
+        },
+    );
+    page
 }
 
 /// One waiting question with everything that the decision covers, however long it is.
-fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
+fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
     let run = one.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
     let since = away(&one.since, now);
     let left = away(&one.deadline, now);
-    let mut page = Page::default();
     page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
     let what = if backend == CONFIRMATION {
@@ -124,12 +129,12 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     };
     page.note(HEADING, format!("{what}, app {app}, {run}"));
     page.note(PLAIN, format!("asked {since} ago, expires in {left}"));
-    // The daemon has already escaped characters that are unsafe on a terminal. Every space
-    // counts.
-    let arguments = one.arguments_text.as_deref().unwrap_or_default();
-    let text = format!("{}{arguments}\n", page.text(paper));
-    let asked = question_of(one).map(|asked| asked_by_server(one, &asked).text(paper));
-    format!("{text}{}\n", asked.unwrap_or_default())
+    // The daemon has already written out what a terminal does not show. Every space counts.
+    page.verbatim(PLAIN, one.arguments_text.as_deref().unwrap_or_default());
+    if let Some(asked) = question_of(one) {
+        asked_by_server(one, &asked, page);
+    }
+    page.line(PLAIN, "");
 }
 
 /// What the server asks, if it does.
@@ -141,8 +146,7 @@ fn question_of(one: &Shown) -> Option<Value> {
 }
 
 /// The question of the call's server, with its fields and how to answer it.
-fn asked_by_server(one: &Shown, asked: &Value) -> Page {
-    let mut page = Page::default();
+fn asked_by_server(one: &Shown, asked: &Value, page: &mut Page) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     page.note(HEADING, format!("its server asks: {}", text(&asked["message"])));
     if asked["mode"] == "url" {
@@ -166,7 +170,6 @@ fn asked_by_server(one: &Shown, asked: &Value) -> Page {
             page.note(PLAIN, format!("mantyx-bridge approvals answer {}{fields}", one.id));
         }
     }
-    page
 }
 
 #[cfg(test)]
@@ -174,6 +177,7 @@ mod tests {
     //! What a person reads before deciding.
 
     use super::*;
+    use crate::cli::page::Paper;
 
     #[test]
     fn whole_arguments_of_calls_that_wait() {
@@ -254,7 +258,7 @@ It can only be denied: it is nested too deep.
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
 "#;
-        assert_eq!(shown(&list.approvals, now, paper), expected);
-        assert_eq!(shown(&[], now, paper), "No call waits for a person.\n");
+        assert_eq!(shown(&list.approvals, now).text(paper), expected);
+        assert_eq!(shown(&[], now).text(paper), "No call waits for a person.\n");
     }
 }

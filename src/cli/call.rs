@@ -8,8 +8,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::sleep;
 
-use super::terminal::{for_stdout, plain};
-use super::{Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print, tools};
+use super::terminal::inset;
+use super::{
+    Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print, print_json, tools,
+};
 use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
 use crate::model::{pending, question, string_member};
@@ -36,15 +38,15 @@ pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool
     };
     let answer: ToolResult = parse(&text)?;
     if json {
-        print(&format!("{text}\n"))?;
+        print_json(&format!("{text}\n"))?;
         return match answer.error {
             None => Ok(()),
             Some(_) => Err(Failure::Failed(String::new())),
         };
     }
     match answer.error {
-        Some(error) => Err(Failure::Failed(plain(&error))),
-        None => print(&format!("{}\n", for_stdout(&answer.result.unwrap_or_default()))),
+        Some(error) => Err(Failure::Failed(inset(&error))),
+        None => print(&format!("{}\n", answer.result.unwrap_or_default())),
     }
 }
 

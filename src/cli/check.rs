@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub(super) use self::explain::explain;
 use self::kept::Kept;
 use super::page::counted;
-use super::{Failure, Outcome, pretty, print};
+use super::{Failure, Outcome, pretty, print, print_json};
 use crate::backend::program::hiding::{exposure, possible};
 use crate::config::value::format_duration;
 use crate::config::{
@@ -136,7 +136,11 @@ pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
         let warnings = [places::missing(config), exposures(config), kept.warnings].concat();
         Kept { warnings, ..kept }
     });
-    print(&if json { pretty(&report) } else { report.to_string() })?;
+    if json {
+        print_json(&pretty(&report))?;
+    } else {
+        print(&report.to_string())?;
+    }
     // The report names the mistakes.
     if report.ok { Ok(()) } else { Err(Failure::Usage(String::new())) }
 }

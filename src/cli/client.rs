@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::terminal::plain;
+use super::terminal::one_line;
 use super::{Failure, Outcome};
 use crate::config::{Contact, Environment, Files, Listen};
 use crate::error_chain::{error_chain, io_kind, tls_error};
@@ -397,7 +397,7 @@ impl Reply {
             Some(refusal.message.or(refusal.error)? + &there.unwrap_or_default())
         });
         let words = words.unwrap_or(self.text);
-        Err(Failure::Failed(format!("the daemon answered {}: {}", self.status, plain(&words))))
+        Err(Failure::Failed(format!("the daemon answered {}: {}", self.status, one_line(&words))))
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
-use super::page::PLAIN;
+use super::page::{PLAIN, Page};
 use super::serve::cannot_start;
-use super::terminal::{colours, cut};
-use super::{Client, Failure, Outcome, Stop, open, parse, print};
+use super::terminal::cut;
+use super::{Client, Failure, Outcome, Stop, open, parse, print, print_page};
 use crate::backend::program::orphans;
 use crate::config::{Config, Environment};
 use crate::daemon::{Daemon, Options};
@@ -185,8 +185,10 @@ impl Seen {
         };
         let seq = event["seq"].as_u64().unwrap_or(0);
         let on_terminal = AnsiColor::Cyan.on_default();
-        let style = if colours(&std::io::stdout()) { on_terminal } else { PLAIN };
-        print(&format!("< {seq:>3} {style}{kind:<21}{style:#} {what}\n"))
+        let mut page = Page::default();
+        let before = (PLAIN, format!("< {seq:>3} "));
+        page.pieces([before, (on_terminal, format!("{kind:<21}")), (PLAIN, format!(" {what}"))]);
+        print_page(&page)
     }
 }
 

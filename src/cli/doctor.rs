@@ -20,9 +20,10 @@ use tokio::time::timeout;
 
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
-use super::{Failure, Outcome, check, pretty, print};
+use super::{Failure, Outcome, check, pretty, print, print_json, print_page};
 use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
+use crate::model::Redaction;
 use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
 
@@ -47,7 +48,7 @@ pub(super) async fn doctor(
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
         Err(errors) if json => {
-            print(&pretty(&check::CheckReport::from(errors)))?;
+            print_json(&pretty(&check::CheckReport::from(errors)))?;
             return Err(Failure::Usage(String::new()));
         }
         Err(errors) => return Err(errors.into()),
@@ -90,7 +91,9 @@ pub(super) async fn doctor(
         let limit = if backend.program().is_some() { LIMIT + backend.start.timeout } else { LIMIT };
         let (kind, name) = (backend.target.section(), backend.name.as_str());
         let examined = bounded_by(limit, kind, name, examine);
-        checks.push(Box::pin(context.in_turn(backend, examined)));
+        let examined = context.in_turn(backend, examined);
+        let secrets = &config.secrets;
+        checks.push(Box::pin(async move { examined.await.without(secrets, &backend.redact) }));
     }
     for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {
         let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
@@ -100,9 +103,9 @@ pub(super) async fn doctor(
     let numbered = numbered.map(|(number, check)| async move { (number, check.await) });
     // Each result is printed as it comes.
     let done = stream::iter(numbered).buffer_unordered(AT_ONCE).map(|(number, examined)| {
-        let examined = examined.without(&config.secrets);
+        let examined = examined.without(&config.secrets, &Redaction::default());
         if !json {
-            print(&examined.to_string())?;
+            print_page(&examined.page())?;
         }
         Ok((number, examined))
     });
@@ -113,7 +116,11 @@ pub(super) async fn doctor(
     // Programs get them in a fixed order.
     examined.sort_by_key(|(number, _)| *number);
     let report = Report::of(examined.into_iter().map(|(_, examined)| examined).collect());
-    print(&if json { pretty(&report) } else { report.summary() + "\n" })?;
+    if json {
+        print_json(&pretty(&report))?;
+    } else {
+        print(&(report.summary() + "\n"))?;
+    }
     // The report has already named the failures.
     if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
 }

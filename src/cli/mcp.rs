@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::client::Events;
-use super::{Client, Failure, Outcome, Place, Stop, complain, print};
+use super::terminal::print_message;
+use super::{Client, Failure, Outcome, Place, Stop, complain, print_json};
 use crate::http::api::MAX_CALL;
 use crate::http::api::mcp::message::{RpcError, codes};
 use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
@@ -104,7 +105,7 @@ pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> 
         key = "servers";
         server["type"] = "stdio".into();
     }
-    print(&format!("{:#}\n", json!({ key: { "bridge": server } })))
+    print_json(&format!("{:#}\n", json!({ key: { "bridge": server } })))
 }
 
 /// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.
@@ -123,7 +124,7 @@ pub(super) async fn mcp(place: Place) -> Outcome {
     let (done, mut printed) = oneshot::channel::<()>();
     // A client that does not read holds up this thread alone.
     std::thread::spawn(move || {
-        while written.blocking_recv().is_some_and(|text| print(&text).is_ok()) {}
+        while written.blocking_recv().is_some_and(|text| print_message(&text).is_ok()) {}
         drop(done);
     });
     let (lines, mut read) = mpsc::channel(WAITING);

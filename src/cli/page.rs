@@ -61,8 +61,26 @@ impl Page {
 
     /// Adds a line that keeps its spaces, and that the terminal may wrap.
     pub(super) fn verbatim(&mut self, style: Style, text: &str) {
-        let text = plain(text).replace(['\n', '\t'], " ");
-        self.0.push(PageLine { pieces: vec![(style, text)], is_whole: true });
+        self.pieces([(style, text.to_owned())]);
+    }
+
+    /// Adds a line of several pieces that keep their spaces, and that the terminal may wrap.
+    pub(super) fn pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) {
+        let pieces = pieces.into_iter();
+        let pieces = pieces.map(|(style, text)| (style, in_line(&text))).collect();
+        self.0.push(PageLine { pieces, is_whole: true });
+    }
+
+    /// Adds an empty line, unless nothing stands before it.
+    pub(super) fn space(&mut self) {
+        if !self.0.is_empty() {
+            self.line(PLAIN, "");
+        }
+    }
+
+    /// Adds the lines of `page`.
+    pub(super) fn append(&mut self, page: Self) {
+        self.0.extend(page.0);
     }
 
     /// Adds a table: a heading, and columns as wide as their contents.
@@ -91,6 +109,11 @@ impl Page {
         let lines = self.0.iter();
         lines.map(|line| write(&line.pieces, paper.colours, cut_at(line)) + "\n").collect()
     }
+}
+
+/// `text` in one line, with its spaces.
+fn in_line(text: &str) -> String {
+    plain(text).replace(['\n', '\t'], " ")
 }
 
 /// `1 tool`, or `7 tools`.

@@ -4,8 +4,6 @@
 
 mod transcript;
 
-use std::io;
-use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
@@ -15,8 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::client::Events;
-use super::terminal::{colours, columns, cut, for_stdout, one_line};
-use super::{Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print};
+use super::terminal::{inset, tell};
+use super::{Client, Failure, Outcome, Place, Stop, or_stdin, parse, print, print_json};
 use crate::http::api::openapi::Submitted;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
@@ -156,7 +154,7 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
         let why = match client.open(&run.stream_url, known.as_deref()).await {
             Ok(events) => match reader.read(events).await? {
                 Some(RunEnd::Well) => return Ok(()),
-                Some(RunEnd::Badly(why)) => return Err(Failure::Failed(why)),
+                Some(RunEnd::Badly(why)) => return Err(Failure::Failed(inset(&why))),
                 None => Failure::Failed("the run's stream keeps breaking".to_owned()),
             },
             Err(why) => why,
@@ -194,27 +192,17 @@ impl Reader {
 
     fn take(&mut self, data: &str) -> Outcome<Option<RunEnd>> {
         if self.json {
-            print(&format!("{}\n", data.replace('\n', " ")))?;
+            print_json(&format!("{}\n", data.replace('\n', " ")))?;
         }
         // Ignores frames that are no events of a run.
         let Some(event) = Event::read(data) else { return Ok(None) };
         let (shown, end) = self.transcript.take(&event);
         for piece in shown.into_iter().filter(|_| !self.json) {
             match piece {
-                Shown::Said(text) => print(&for_stdout(&text))?,
+                Shown::Said(text) => print(&text)?,
                 Shown::Told(line) => tell(&line),
             }
         }
         Ok(end)
     }
-}
-
-/// Prints one line to stderr.
-fn tell(line: &str) {
-    let err = io::stderr();
-    let line = one_line(line);
-    let Some(columns) = columns(&err) else { return complain(&line) };
-    let (on, off) = if colours(&err) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
-    // Without stderr, there is no one to inform.
-    let _closed = writeln!(err.lock(), "{on}{}{off}", cut(&line, columns));
 }

@@ -3,15 +3,14 @@
 //! Must not: know how the daemon works.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, Piece, away, counted};
-use super::{Client, Failure, Outcome, Place, Stop, complain, parse, print};
+use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Piece, away, counted};
+use super::terminal::print_in_place;
+use super::{Client, Failure, Outcome, Place, Stop, complain, parse, print_json, print_page};
 use crate::backend::Remark;
 use crate::clock;
 use crate::http::api::problems::Problem;
@@ -20,9 +19,6 @@ use crate::http::api::status::{Backend, Daemon, Runtime, Status, Upstream};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
-/// The codes of ECMA-48 that empty a terminal: to its first place, and erase what follows.
-const CLEAR: &str = "\x1b[H\x1b[J";
-
 /// The titles of what [`row`] has.
 const COLUMNS: [&str; 9] =
     ["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "CALLS/H", "ERRORS", "P95", "REFRESHED", "SPEAKS"];
@@ -31,7 +27,11 @@ const COLUMNS: [&str; 9] =
 pub(super) async fn status(place: &Place, json: bool, watch: bool) -> Outcome {
     let client = Client::new(place)?;
     let first = asked(&client, json).await?;
-    if watch { repeat(&client, first, json).await } else { print(&shown(&first, json)?) }
+    match (watch, json) {
+        (true, _) => repeat(&client, first, json).await,
+        (false, true) => print_json(&format!("{}\n", first[0])),
+        (false, false) => print_page(&shown(&first)?),
+    }
 }
 
 /// `mantyx-bridge status --check`: the problems.
@@ -40,7 +40,7 @@ pub(super) async fn check(place: &Place) -> Outcome {
     let status: Status = parse(&client.get("/v1/status", client.operator()).await?)?;
     let mut page = Page::default();
     tell(&status.daemon.problems, &mut page);
-    print(page.text(Paper::stdout()).trim_start())?;
+    print_page(&page)?;
     if status.daemon.problems.is_empty() { Ok(()) } else { Err(Failure::Failed(String::new())) }
 }
 
@@ -86,14 +86,10 @@ async fn asked(client: &Client, json: bool) -> Outcome<[String; 2]> {
     Ok([status, calls])
 }
 
-/// One answer of the daemon in its printed form.
-fn shown([text, calls]: &[String; 2], json: bool) -> Outcome<String> {
-    if json {
-        return Ok(format!("{text}\n"));
-    }
+/// One answer of the daemon, for people.
+fn shown([text, calls]: &[String; 2]) -> Outcome<Page> {
     let now = clock::now();
-    let page = page(&parse(text)?, &Recent::of(calls, now), now);
-    Ok(page.text(Paper::stdout()))
+    Ok(page(&parse(text)?, &Recent::of(calls, now), now))
 }
 
 /// Prints the state again every second, with the time above it: in place on a terminal, else block
@@ -103,13 +99,18 @@ async fn repeat(client: &Client, first: [String; 2], json: bool) -> Outcome {
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
-    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     let mut answer = Ok(first);
     loop {
         let now = humantime::format_rfc3339_seconds(clock::now());
         match &answer {
-            Ok(text) if json => print(&shown(text, json)?)?,
-            Ok(text) => print(&format!("{clear}{now}\n{}\n", shown(text, json)?))?,
+            Ok([text, _]) if json => print_json(&format!("{text}\n"))?,
+            Ok(answer) => {
+                let mut page = Page::default();
+                page.line(PLAIN, now.to_string());
+                page.append(shown(answer)?);
+                page.line(PLAIN, "");
+                print_in_place(&page)?;
+            }
             // The daemon may come back.
             Err(Failure::Failed(why)) => complain(why),
             Err(_) => return answer.map(drop),
@@ -176,7 +177,7 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
 /// What is odd about backends that work.
 fn remark(backends: &[Backend], page: &mut Page) {
     for Backend { name, remark, .. } in backends {
-        if let Some(Remark { message, cure }) = remark {
+        if let Some(Remark { message, cure, .. }) = remark {
             page.line(PLAIN, "");
             page.note(DOUBTFUL, format!("{name}: {message}"));
             page.note(PLAIN, cure);
@@ -196,7 +197,7 @@ fn outputs(backends: &[Backend], page: &mut Page) {
 
 fn tell(problems: &[Problem], page: &mut Page) {
     for Problem { subject, message, cure } in problems {
-        page.line(PLAIN, "");
+        page.space();
         page.note(BAD, format!("{subject}: {message}"));
         page.note(PLAIN, format!("cure: {cure}"));
     }

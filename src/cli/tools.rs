@@ -4,7 +4,6 @@
 //! Must not: know how the daemon works.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
 
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
@@ -12,9 +11,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::page::{HEADING, PLAIN, Page, Paper, counted};
-use super::terminal::plain;
-use super::{Client, Failure, Outcome, Place, complain, parse, print};
+use super::page::{HEADING, PLAIN, Page, counted};
+use super::terminal::one_line;
+use super::{Client, Failure, Outcome, Place, complain, parse, print, print_json, print_page};
 use crate::config::Contact;
 use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
@@ -99,7 +98,7 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
     let path = with_query("/v1/tool-refs", [("backends", of)]);
     let text = client.get(&path, HeaderMap::new()).await?;
     if json {
-        return print(&format!("{}\n", with_costs(&text, status.daemon.injected, of)?));
+        return print_json(&format!("{}\n", with_costs(&text, status.daemon.injected, of)?));
     }
     let row = |tool: Tool| {
         // A table has room for the first line only.
@@ -119,7 +118,7 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
             page.note(PLAIN, format!("The largest, in tokens: {largest}."));
         }
     }
-    print(&page.text(Paper::stdout()))
+    print_page(&page)
 }
 
 /// The daemon's refs with the member `injected` of its status, cut down to the backend `of`. The refs
@@ -166,7 +165,7 @@ fn shown(tool: &Tool) -> Outcome {
     for part in unchecked(schema) {
         page.note(PLAIN, format!("Not checked, as the schema cannot be used here: {part}."));
     }
-    print(&page.text(Paper::stdout()))
+    print_page(&page)
 }
 
 /// The parts of a tool's schema that arguments are not checked against.
@@ -198,9 +197,9 @@ pub(super) async fn block(
     let text = Client::new(place)?.get(&path, HeaderMap::new()).await?;
     let Tools { tools, notes } = parse(&without_lone_surrogates(&text))?;
     for note in notes {
-        let _closed = writeln!(io::stderr(), "note: {}", plain(&note));
+        complain(&format!("note: {}", one_line(&note)));
     }
-    print(&format!("{tools:#}\n"))
+    print_json(&format!("{tools:#}\n"))
 }
 
 /// `mantyx-bridge refresh [BACKEND]`.
@@ -209,7 +208,7 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
     let names = match backend {
         Some(name) => vec![name.to_owned()],
         None => {
-            let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
+            let status: Status = parse(&client.get("/v1/status", client.operator()).await?)?;
             status.backends.into_iter().map(|backend| backend.name).collect()
         }
     };
@@ -217,23 +216,23 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
     for name in names {
         let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
         let path = format!("/v1/backends/{name}/refresh");
-        states.push(client.post(&path, HeaderMap::new(), None).await?.success()?);
+        states.push(client.post(&path, client.operator(), None).await?.success()?);
     }
     let backends: Vec<Backend> =
         states.iter().map(|state| parse(state)).collect::<Result<_, _>>()?;
     if json {
-        print(&format!("[{}]\n", states.join(",")))?;
+        print_json(&format!("[{}]\n", states.join(",")))?;
     } else {
         let mut page = Page::default();
         for Backend { name, state, tools, .. } in &backends {
             page.note(PLAIN, format!("{name}: {state}, {}", counted(*tools, "tool")));
         }
-        print(&page.text(Paper::stdout()))?;
+        print_page(&page)?;
     }
     let away = backends.iter().filter(|backend| !matches!(&*backend.state, "ready" | "idle")).map(
         |backend| {
             let why = backend.last_error.as_deref().unwrap_or("no reason given");
-            format!("{} was not refreshed: {}", backend.name, plain(why))
+            format!("{} was not refreshed: {}", one_line(&backend.name), one_line(why))
         },
     );
     let away: Vec<String> = away.collect();

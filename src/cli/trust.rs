@@ -6,8 +6,8 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, counted};
-use super::{Client, Failure, Outcome, Place, parse, print};
+use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, counted};
+use super::{Client, Failure, Outcome, Place, parse, print, print_json, print_page};
 use crate::http::api::trust::{Found, Pinned, Trust};
 use crate::model::visible;
 
@@ -70,7 +70,7 @@ pub(super) async fn trust(place: &Place, settings: Settings) -> Outcome {
 async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
     let text = client.get("/v1/trust", client.operator()).await?;
     if json && backend.is_none() {
-        return print(&format!("{text}\n"));
+        return print_json(&format!("{text}\n"));
     }
     let Trust { backends } = parse(&text)?;
     let shown = match backend {
@@ -78,7 +78,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         None => backends,
     };
     if json {
-        return print(&format!("{}\n", json!({ "backends": shown })));
+        return print_json(&format!("{}\n", json!({ "backends": shown })));
     }
     let mut page = Page::default();
     if shown.is_empty() {
@@ -91,7 +91,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         write(one, &mut page);
         write_cure(one, &mut page);
     }
-    print(&page.text(Paper::stdout()))
+    print_page(&page)
 }
 
 fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
@@ -120,7 +120,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let text = client.post(&path, operator, Some(body)).await?.success()?;
     let now: Pinned = parse(&text)?;
     if wanted.json {
-        print(&format!("{text}\n"))?;
+        print_json(&format!("{text}\n"))?;
     } else {
         let mut page = Page::default();
         for one in &taken {
@@ -128,7 +128,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
         }
         let left = if left.is_empty() { String::new() } else { format!(", {} left", left.len()) };
         page.note(GOOD, format!("{}: accepted {}{left}", now.name, counted(taken.len(), "tool")));
-        print(&page.text(Paper::stdout()))?;
+        print_page(&page)?;
     }
     match now.unkept {
         None => Ok(()),

@@ -5,7 +5,6 @@
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::iter::once;
@@ -15,12 +14,12 @@ use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, de, forward_to_deserialize_any};
 
-use super::document::{Kind, Node, ROOT};
+use super::document::{Kind, Node, ROOT, key_text};
 use super::error::{Values, did_you_mean, mistake, one_of};
 use super::{Document, NodeId};
 
 /// The most mistakes that one read reports: more than a person reads at once.
-const MAX_MISTAKES: usize = 50;
+pub(super) const MAX_MISTAKES: usize = 50;
 
 /// For a text; a number or a boolean without quotes counts as the text that was written.
 pub(super) const SCALAR: &str = "$Scalar";
@@ -55,6 +54,8 @@ pub(super) struct Mistake {
     pub cure: Option<String>,
     /// The file itself is right: what it refers to is missing, or cannot be used.
     pub is_outside: bool,
+    /// The value has another shape than its key asks for, so it may be a secret of another key.
+    pub is_unfit: bool,
 }
 
 /// Reads `document`, without the values in `left_out`. Values that do not fit are added to
@@ -88,7 +89,12 @@ struct Reader<'d> {
 impl Mistake {
     /// A mistake of the whole file, until [`Self::at`] knows better.
     fn new(message: String, cure: Option<String>) -> Self {
-        Self { node: ROOT, message, cure, is_outside: false }
+        Self { node: ROOT, message, cure, is_outside: false, is_unfit: false }
+    }
+
+    /// A mistake of a value that does not fit, and so is not shown.
+    fn unfit(message: String, cure: Option<String>) -> Self {
+        Self { is_unfit: true, ..Self::new(message, cure) }
     }
 
     /// The mistake of this name in the list.
@@ -108,7 +114,7 @@ impl Mistake {
 
 impl de::Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string(), None)
+        Self::unfit(message.to_string(), None)
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -135,19 +141,41 @@ impl de::Error for Mistake {
             _ => form,
         };
         let cure = cure.map(str::to_owned);
-        Self::new(format!("expected {wanted}, found {}", describe(unexpected)), cure)
+        if let Unexpected::Str(word) = unexpected
+            && wanted == "true or false"
+            && ["yes", "no", "on", "off"].contains(&word.to_ascii_lowercase().as_str())
+        {
+            return Self::new(format!("expected {wanted}, found the text `{word}`"), cure);
+        }
+        Self::unfit(format!("expected {wanted}, found {}", kind_of(unexpected)), cure)
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(format!("expected {expected}, found {}", describe(unexpected)), None)
+        let text = match unexpected {
+            Unexpected::Str(text) if !is_quantity(text) => {
+                return Self::unfit(format!("expected {expected}, found another text"), None);
+            }
+            Unexpected::Str(text) => format!("the text `{text}`"),
+            Unexpected::Unsigned(value) => format!("the number {value}"),
+            Unexpected::Signed(value) => format!("the number {value}"),
+            Unexpected::Float(value) => format!("the number {value}"),
+            other => {
+                return Self::unfit(format!("expected {expected}, found {}", kind_of(other)), None);
+            }
+        };
+        Self::new(format!("expected {expected}, found {text}"), None)
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let cure = did_you_mean(variant, expected.iter().copied());
-        Self::new(
-            format!("`{variant}` is not known here, expected {}", one_of(expected)),
-            cure.map(|known| format!("did you mean `{known}`?")),
-        )
+        let expected_words = one_of(expected);
+        match did_you_mean(variant, expected.iter().copied()) {
+            Some(known) => Self::new(
+                format!("`{variant}` is not known here, expected {expected_words}"),
+                Some(format!("did you mean `{known}`?")),
+            ),
+            // It may be a token in the place of a word.
+            None => Self::unfit(format!("expected {expected_words}, found another text"), None),
+        }
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
@@ -156,7 +184,7 @@ impl de::Error for Mistake {
         let meant = did_you_mean(field, known.iter().copied());
         let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
         let cure = format!("{meant}Known keys here: {}", known.join(", "));
-        Self::new(format!("unknown key `{field}`"), Some(cure))
+        Self::unfit(format!("unknown key `{}`", key_text(field)), Some(cure))
     }
 
     fn duplicate_field(field: &'static str) -> Self {
@@ -165,19 +193,27 @@ impl de::Error for Mistake {
     }
 }
 
-fn describe(unexpected: Unexpected<'_>) -> Cow<'static, str> {
+/// What was found, without its value.
+fn kind_of(unexpected: Unexpected<'_>) -> &'static str {
     match unexpected {
-        Unexpected::Bool(value) => format!("the boolean {value}").into(),
-        Unexpected::Unsigned(value) => format!("the number {value}").into(),
-        Unexpected::Signed(value) => format!("the number {value}").into(),
-        Unexpected::Float(value) => format!("the number {value}").into(),
-        Unexpected::Str(value) if value.chars().count() > 60 => "a long text".into(),
-        Unexpected::Str(value) => format!("the text `{}`", value.escape_debug()).into(),
-        Unexpected::Unit | Unexpected::Option => "nothing".into(),
-        Unexpected::Seq => "a list".into(),
-        Unexpected::Map => "a map".into(),
-        other => other.to_string().into(),
+        Unexpected::Bool(true) => "the boolean true",
+        Unexpected::Bool(false) => "the boolean false",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+        Unexpected::Str(_) => "a text",
+        Unexpected::Unit | Unexpected::Option => "nothing",
+        Unexpected::Seq => "a list",
+        Unexpected::Map => "a map",
+        _ => "another value",
     }
+}
+
+/// Whether `text` is a number with a unit, such as `5 mins`: a time or a size that is only written
+/// otherwise than here.
+fn is_quantity(text: &str) -> bool {
+    let number = text.trim_start_matches('-');
+    let digits = number.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let unit = number.get(digits..).unwrap_or_default().trim_start();
+    matches!(digits, 1..=6) && unit.len() <= 7 && unit.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
 impl<'d> Reader<'d> {

@@ -2,6 +2,7 @@
 //!
 //! Must not: know any key of bridge.yaml. The expected shape of the tree is in `file_format`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -68,6 +69,8 @@ pub(super) struct Node {
     at: Place,
     /// The place of its key, for a value in a map.
     key: Option<Place>,
+    /// The source of its key, in bytes of the file.
+    pub key_source: Range<usize>,
 }
 
 /// What a value is.
@@ -148,7 +151,7 @@ impl Document {
                     let entry = entries.get(at);
                     let key = entry.map_or("", |(key, _)| key.as_str());
                     path.push_str(if path.is_empty() { "" } else { "." });
-                    path.push_str(key);
+                    path.push_str(&key_text(key));
                     entry.map(|(_, value)| value)
                 }
                 _ => None,
@@ -157,6 +160,23 @@ impl Document {
             node = next.expect("an id is that of a value in this file");
         }
         (node, path, parent)
+    }
+}
+
+/// The name in a key that has more than a name, such as `NAME=value`, and the rest, which may be a
+/// secret.
+pub(super) fn shown_key(key: &str) -> Option<(&str, &str)> {
+    let at = key.find(['=', ':'])?;
+    let (name, rest) = key.split_at(at);
+    let rest = rest.trim_start_matches(|c: char| matches!(c, '=' | ':') || c.is_whitespace());
+    (!rest.is_empty()).then_some((name, rest))
+}
+
+/// `key` as messages have it.
+pub(super) fn key_text(key: &str) -> Cow<'_, str> {
+    match shown_key(key) {
+        Some((name, _)) => format!("{name}=***").into(),
+        None => key.into(),
     }
 }
 
@@ -189,7 +209,7 @@ fn not_yaml(error: &YamlError) -> NotYaml {
     if let YamlError::DuplicateMappingKey { key, .. } = error {
         let key = key.as_deref().unwrap_or("this key");
         let place = place.map(|place| Place { width: key.chars().count(), ..place });
-        return NotYaml::new(place, "key_twice", &[("key", &key)]);
+        return NotYaml::new(place, "key_twice", &[("key", &key_text(key))]);
     }
     let cause = match error {
         YamlError::AliasError { error, .. } => error,
@@ -253,7 +273,8 @@ impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value: kind, defined, .. } = Spanned::deserialize(deserializer)?;
         let at = place_of(defined, 1);
-        Ok(Self { id: ROOT, kind, source: source_range(defined), at, key: None })
+        let source = source_range(defined);
+        Ok(Self { id: ROOT, kind, source, at, key: None, key_source: 0..0 })
     }
 }
 
@@ -303,6 +324,7 @@ impl<'de> Visitor<'de> for KindVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
         let mut entries = Vec::new();
         while let Some((key, mut value)) = map.next_entry::<Spanned<String>, Node>()? {
+            value.key_source = source_range(key.defined);
             value.key = Some(place_of(key.defined, key.value.chars().count().max(1)));
             entries.push((key.value, value));
         }

@@ -3,6 +3,7 @@
 //! Must not: hold or print a secret. Source lines are masked before they come in here.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Serialize;
 use strsim::osa_distance;
@@ -123,36 +124,52 @@ impl Problem {
 }
 
 impl Snippet {
-    /// The line of `place`; `mask` hides secrets in a piece of it.
-    pub(super) fn new(text: &str, place: Place, mask: &dyn Fn(&str) -> String) -> Option<Self> {
-        let line = text.lines().nth(place.line.checked_sub(1)?)?;
-        let chars: Vec<char> = line.chars().collect();
-        let start = place.column.saturating_sub(1).min(chars.len());
-        let end = start.saturating_add(place.width).min(chars.len());
-        let piece = |range: &[char]| mask(&range.iter().collect::<String>());
-        let before = piece(&chars[..start]);
-        let marked = piece(&chars[start..end]);
-        let after = piece(&chars[end..]);
-        let whole = mask(line);
-        // If the pieces cut a secret in two, each half would be shown.
-        let (whole, mut indent, mut width) = if format!("{before}{marked}{after}") == whole {
-            (whole, before.chars().count(), marked.chars().count())
-        } else {
-            (whole, 0, 1)
-        };
+    /// `line`, which `place` is in, with `mask` for each of the `hidden` parts; these are in order, and
+    /// in bytes of the line.
+    pub(super) fn new(line: &str, place: Place, hidden: &[Range<usize>], mask: &str) -> Self {
+        let byte_of =
+            |column: usize| line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+        let start = place.column.saturating_sub(1);
+        let marked = byte_of(start)..byte_of(start.saturating_add(place.width));
+        let mut whole = String::new();
+        let mut end = 0;
+        let (mut from, mut to) = (None, None);
+        // A caret that begins or ends inside a hidden part has the whole mask.
+        let line_end = line.len()..line.len();
+        for part in hidden.iter().cloned().chain(std::iter::once(line_end)) {
+            let before = whole.chars().count();
+            let plain = line.get(end..part.start).unwrap_or_default();
+            let shown_until = |at: usize| {
+                let piece = line.get(end..at.max(end)).unwrap_or_default();
+                before + piece.chars().count()
+            };
+            if from.is_none() && marked.start < part.end.max(part.start + 1) {
+                from = Some(shown_until(marked.start.min(part.start)));
+            }
+            if to.is_none() && marked.end <= part.start {
+                to = Some(shown_until(marked.end));
+            }
+            whole.push_str(plain);
+            if !part.is_empty() {
+                whole.push_str(mask);
+            }
+            if to.is_none() && marked.end <= part.end {
+                to = Some(whole.chars().count());
+            }
+            end = part.end;
+        }
+        let length = whole.chars().count();
+        let mut indent = from.unwrap_or(length);
+        let mut width = to.unwrap_or(length).saturating_sub(indent);
         let mut shown: Vec<char> =
             whole.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         if shown.len() > MAX_SHOWN {
-            let from = indent.saturating_sub(MAX_SHOWN / 2).min(shown.len() - MAX_SHOWN);
-            shown = shown[from..from + MAX_SHOWN].to_vec();
-            indent -= from;
+            let first = indent.saturating_sub(MAX_SHOWN / 2).min(shown.len() - MAX_SHOWN);
+            shown = shown[first..first + MAX_SHOWN].to_vec();
+            indent -= first;
             width = width.min(MAX_SHOWN - indent);
         }
-        Some(Self {
-            text: String::from_iter(shown).trim_end().to_owned(),
-            indent,
-            width: width.max(1),
-        })
+        Self { text: String::from_iter(shown).trim_end().to_owned(), indent, width: width.max(1) }
     }
 }
 

@@ -11,13 +11,14 @@ use sha2::{Digest as _, Sha256};
 use super::deserialize::Mistake;
 use super::document::{Kind, NotYaml};
 use super::environment::SmallFile;
-use super::error::{Snippet, Values};
+use super::error::Values;
 use super::file_format::File;
-use super::redact::Redactor;
+use super::redact::{Redactor, in_one_line};
 use super::reference::{plain_reason, reading_cure};
 use super::validate::Validator;
 use super::{
-    Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize, foreign,
+    Config, ConfigErrors, Contact, Document, Environment, NodeId, Problem, Target, deserialize,
+    foreign,
 };
 use crate::model::BackendName;
 
@@ -223,22 +224,26 @@ fn validated<T>(
         warnings = findings.warnings;
         unresolved = findings.unresolved;
     }
+    let unfit: Vec<NodeId> =
+        mistakes.iter().filter(|mistake| mistake.is_unfit).map(|mistake| mistake.node).collect();
+    let all_unfit = unfit.len() >= deserialize::MAX_MISTAKES;
+    let redactor = Redactor::new(&document, text, &unfit, all_unfit);
     let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
     let Some(validated) = validated.filter(|_| is_good) else {
         // What is missing would only keep single backends from working.
         let missing = unresolved.into_iter().flat_map(|(_, missing)| missing).collect();
-        let mut all = errors(name.clone(), text, &document, mistakes);
-        all.problems.extend(errors(name, text, &document, missing).problems);
+        let mut all = errors(name.clone(), &redactor, &document, mistakes);
+        all.problems.extend(errors(name, &redactor, &document, missing).problems);
         return Err(all);
     };
     let unresolved = unresolved
         .into_iter()
-        .map(|(backend, missing)| (backend, errors(name.clone(), text, &document, missing)));
+        .map(|(backend, missing)| (backend, errors(name.clone(), &redactor, &document, missing)));
     let unresolved = unresolved.collect();
     warnings.sort_by_key(|&(node, _)| node);
     let warnings = warnings.into_iter().map(|(node, message)| {
         let line = document.place(node.key()).line;
-        format!("{name}:{line}: {}: {message}", document.path(node))
+        in_one_line(&format!("{name}:{line}: {}: {message}", document.path(node)))
     });
     Ok((validated, warnings.collect(), unresolved))
 }
@@ -270,31 +275,36 @@ fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigEr
 }
 
 fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {
-    let redactor = Redactor::by_looks();
+    let redactor = Redactor::unparsed(text);
     let problem = Problem {
         path: String::new(),
         line: flaw.place.map(|place| place.line),
         column: flaw.place.map(|place| place.column),
         message: flaw.message,
         cure: Some(flaw.cure),
-        snippet: flaw.place.and_then(|place| Snippet::new(text, place, &|s| redactor.apply(s))),
+        snippet: flaw.place.and_then(|place| redactor.snippet(place)),
     };
     ConfigErrors { file: name.to_owned(), problems: vec![problem] }
 }
 
-fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>) -> ConfigErrors {
-    let redactor = Redactor::of(document, text);
+fn errors(
+    file: String,
+    redactor: &Redactor<'_>,
+    document: &Document,
+    mistakes: Vec<Mistake>,
+) -> ConfigErrors {
     let mut problems: Vec<Problem> = mistakes
         .into_iter()
         .map(|mistake| {
             let place = document.place(mistake.node);
+            let node = document.node(mistake.node);
             Problem {
-                path: document.path(mistake.node),
+                path: in_one_line(&document.path(mistake.node)),
                 line: Some(place.line),
                 column: Some(place.column),
-                message: redactor.apply(&mistake.message),
-                cure: mistake.cure.map(|cure| redactor.apply(&cure)),
-                snippet: Snippet::new(text, place, &|s| redactor.apply(s)),
+                message: redactor.message(&mistake, node, &mistake.message),
+                cure: mistake.cure.as_ref().map(|cure| redactor.message(&mistake, node, cure)),
+                snippet: redactor.snippet(place),
             }
         })
         .collect();

@@ -1,132 +1,260 @@
-//! Hides secrets in the source lines that error messages show.
+//! Hides secrets in the source lines and messages that tell of mistakes in bridge.yaml.
+//!
+//! What fits the file format is judged by its key. What does not fit may be anything, such as a token
+//! below a mistyped key, so no value of it is shown, whatever its shape.
 //!
 //! Must not: be the only guard. Resolved references never come near a message.
 
-use std::sync::LazyLock;
+mod line;
 
-use regex::{Captures, Regex};
+use std::ops::Range;
 
-use super::document::{Kind, Node};
-use super::reference::{looks_secret, scheme_and_token};
-use super::{Document, Secrets};
+use super::deserialize::Mistake;
+use super::document::{Kind, Node, Place, shown_key};
+use super::error::Snippet;
+use super::reference::{looks_secret, reference_end, scheme_and_token};
+use super::{Document, NodeId, Secrets};
 
 const MASK: &str = "***";
 
-/// `user:password@` in a URL.
-static USER_INFO: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"://[^/?# "'`]*@"#).expect("a test compiles it"));
-/// A parameter of a URL: `?name=value` or `&name=value`.
-static QUERY: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"([?&])([^=?&]*)=([^?&# "'`,}]*)"#).expect("a test compiles it"));
-
-/// The texts that must not be shown.
-pub(super) struct Redactor {
+/// What must not be shown of a file.
+pub(super) struct Redactor<'t> {
+    text: &'t str,
+    /// What is hidden, in bytes of the file.
+    hidden: Vec<Range<usize>>,
+    /// Where the file has values and keys: what stands outside of them may be a comment.
+    tokens: Vec<Range<usize>>,
+    /// The hidden texts of some length, for messages that repeat one.
     secrets: Secrets,
-    /// The file has no tree to find secrets in, so each line is judged by its looks.
-    by_looks: bool,
+    /// The file has no tree, so that no value is known to be harmless.
+    is_unparsed: bool,
 }
 
-impl Redactor {
-    /// The redactor of a file that was parsed.
-    pub(super) fn of(document: &Document, text: &str) -> Self {
-        let mut secrets = Secrets::default();
-        collect(&document.root, false, false, &mut |node, value: &str| {
-            // The source differs from the value if it has escapes or several lines.
-            let source = text.get(node.source.clone()).unwrap_or_default();
-            for line in value.lines().chain(source.lines()) {
-                let line = line.trim().trim_matches(['"', '\'']);
-                // A short value or a reference reveals nothing, but a reference's default does.
-                let is_reference = line.contains("${") && !line.contains(":-");
-                if !is_reference && line != "passthrough" {
-                    secrets.add_longer_than(3, line);
-                }
-            }
-        });
-        Self { secrets, by_looks: false }
+impl<'t> Redactor<'t> {
+    /// The redactor of a file that was parsed. The values at `unfit` do not fit the file format; if
+    /// `all_unfit`, more of them may not.
+    pub(super) fn new(
+        document: &Document,
+        text: &'t str,
+        unfit: &[NodeId],
+        all_unfit: bool,
+    ) -> Self {
+        let mut redactor = Self::unparsed(text);
+        redactor.is_unparsed = false;
+        redactor.keys(&document.root);
+        redactor.secrets_in(&document.root, false, false);
+        for node in unfit {
+            redactor.whole(document.node(*node));
+        }
+        if all_unfit {
+            redactor.whole(&document.root);
+        }
+        redactor
     }
 
     /// The redactor of a file that could not be parsed.
-    pub(super) fn by_looks() -> Self {
-        Self { secrets: Secrets::default(), by_looks: true }
+    pub(super) fn unparsed(text: &'t str) -> Self {
+        let (hidden, tokens) = (Vec::new(), Vec::new());
+        Self { text, hidden, tokens, secrets: Secrets::default(), is_unparsed: true }
     }
 
-    pub(super) fn apply(&self, text: &str) -> String {
-        let mut text = self.secrets.replace(text.to_owned(), MASK);
-        if self.by_looks {
-            text = hide_by_looks(&text);
-        }
-        let text = USER_INFO.replace_all(&text, format!("://{MASK}@"));
-        let hidden = QUERY.replace_all(&text, |found: &Captures<'_>| {
-            match looks_secret(&found[2]) && !found[3].starts_with("${") {
-                true => format!("{}{}={MASK}", &found[1], &found[2]),
-                false => found[0].to_owned(),
+    /// `text`, which tells of `mistake` at `node`, without the secrets of the file.
+    pub(super) fn message(&self, mistake: &Mistake, node: &Node, text: &str) -> String {
+        // A mistake of the value's shape does not repeat the value.
+        let may_repeat = !mistake.is_unfit && mistake.node == node.id;
+        // An alias may stand where its value fits, and be of one that does not.
+        let is_hidden = self.hidden.iter().any(|hidden| node.source.start == hidden.start);
+        match &node.kind {
+            Kind::Str(value) if may_repeat && is_hidden && value.len() > 3 => {
+                self.apply(&text.replace(value, MASK))
             }
-        });
-        hidden.into_owned()
+            _ => self.apply(text),
+        }
     }
-}
 
-fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(&Node, &str)) {
-    match &node.kind {
-        Kind::Map(entries) => {
-            for (key, value) in entries {
-                if key == "tls" && !names {
-                    collect_pasted(value, keep);
-                    continue;
+    fn apply(&self, text: &str) -> String {
+        let text = self.secrets.replace(text.to_owned(), MASK);
+        let mut shown = String::with_capacity(text.len());
+        let mut end = 0;
+        for hidden in line::merged(line::in_urls(&text)) {
+            shown.push_str(text.get(end..hidden.start).unwrap_or_default());
+            shown.push_str(MASK);
+            end = hidden.end;
+        }
+        shown.push_str(text.get(end..).unwrap_or_default());
+        in_one_line(&shown)
+    }
+
+    /// The line of `place`, with a mask for each hidden part.
+    pub(super) fn snippet(&self, place: Place) -> Option<Snippet> {
+        let number = place.line.checked_sub(1)?;
+        let line = self.text.lines().nth(number)?;
+        let start = line.as_ptr().addr().checked_sub(self.text.as_ptr().addr())?;
+        let hidden = if self.is_unparsed {
+            line::after_key(line).into_iter().collect()
+        } else {
+            self.hidden_in(start, line)
+        };
+        Some(Snippet::new(line, place, &line::merged(hidden), MASK))
+    }
+
+    /// What is hidden in `line`, which begins at `start`, in bytes of the line.
+    fn hidden_in(&self, start: usize, line: &str) -> Vec<Range<usize>> {
+        let within = |range: &Range<usize>| {
+            let (from, to) = (range.start.max(start), range.end.min(start + line.len()));
+            (from < to).then(|| from - start..to - start)
+        };
+        let mut hidden: Vec<_> = self.hidden.iter().filter_map(within).collect();
+        let tokens: Vec<_> = self.tokens.iter().filter_map(within).collect();
+        hidden.extend(line::comment(line, &tokens));
+        hidden.extend(line::by_looks(line));
+        hidden.extend(self.secrets.found_in(line));
+        hidden
+    }
+
+    /// Notes the places of all keys and values, and hides what follows the name in a key: someone has
+    /// written `NAME=value` or `Name: value` as a whole.
+    fn keys(&mut self, node: &Node) {
+        match &node.kind {
+            Kind::Map(entries) => {
+                for (key, value) in entries {
+                    self.tokens.push(value.key_source.clone());
+                    if let Some((_, rest)) = shown_key(key) {
+                        let source = &value.key_source;
+                        let written = self.text.get(source.clone()).unwrap_or_default();
+                        let at = written.find(rest).unwrap_or_default();
+                        self.hidden.push(source.start + at..source.end);
+                        self.secrets.add_longer_than(3, rest.trim());
+                    }
+                    self.keys(value);
                 }
-                let is_secret = is_secret || !names && (looks_secret(key) || key == "headers");
-                // Below these keys are the user's names of backends and apps.
-                let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
-                collect(value, is_secret, sections.contains(&key.as_str()), keep);
             }
+            Kind::Seq(items) => items.iter().for_each(|item| self.keys(item)),
+            _ => self.tokens.push(node.source.clone()),
         }
-        Kind::Seq(items) => {
-            let mut after_option = false;
-            for item in items {
-                collect(item, is_secret || after_option, false, keep);
-                // `--token abc` and `--token=abc`.
-                let option = match &item.kind {
-                    Kind::Str(text) if text.starts_with('-') => text.as_str(),
-                    _ => "",
-                };
-                let (name, value) = option.split_once('=').unwrap_or((option, ""));
-                after_option = looks_secret(name) && value.is_empty();
-                if looks_secret(name) {
-                    keep(item, value);
+    }
+
+    /// Hides the values that are secrets by their keys.
+    fn secrets_in(&mut self, node: &Node, is_secret: bool, are_names: bool) {
+        match &node.kind {
+            Kind::Map(entries) => {
+                for (key, value) in entries {
+                    if key == "tls" && !are_names {
+                        self.pasted(value);
+                        continue;
+                    }
+                    let is_named =
+                        looks_secret(key) || matches!(key.as_str(), "headers" | "pattern");
+                    let is_secret = is_secret || !are_names && is_named;
+                    // Below these keys are the user's names of backends and apps.
+                    let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
+                    self.secrets_in(value, is_secret, sections.contains(&key.as_str()));
                 }
             }
+            Kind::Seq(items) => self.arguments(items, is_secret),
+            Kind::Str(text) if is_secret && text != "passthrough" => self.literals(node, text),
+            Kind::Int(_, text) | Kind::Float(_, text) if is_secret => self.literals(node, text),
+            // `Bearer abc`, whatever the name of its variable is.
+            Kind::Str(text) if scheme_and_token(text).is_some() => self.literals(node, text),
+            _ => (),
         }
-        Kind::Str(text) | Kind::Int(_, text) | Kind::Float(_, text) if is_secret => {
-            keep(node, text);
+    }
+
+    /// `--token abc` and `--token=abc`.
+    fn arguments(&mut self, items: &[Node], is_secret: bool) {
+        let mut after_option = false;
+        for item in items {
+            self.secrets_in(item, is_secret || after_option, false);
+            let option = match &item.kind {
+                Kind::Str(text) if text.starts_with('-') => text.as_str(),
+                _ => "",
+            };
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            after_option = looks_secret(name) && value.is_empty();
+            if looks_secret(name) && !value.is_empty() {
+                let source = self.text.get(item.source.clone()).unwrap_or_default();
+                let at = source.find('=').map_or(0, |at| at + 1);
+                self.pieces(item.source.start + at..item.source.end);
+                self.secrets.add_longer_than(3, value);
+            }
         }
-        // `Bearer abc`, whatever the name of its variable is.
-        Kind::Str(text) if scheme_and_token(text).is_some() => keep(node, text),
-        _ => (),
+    }
+
+    /// The values in `tls` are names of files, also `key`; a key itself is there only by mistake.
+    fn pasted(&mut self, tls: &Node) {
+        let Kind::Map(entries) = &tls.kind else { return };
+        for (_, value) in entries {
+            if let Kind::Str(text) = &value.kind
+                && text.contains("-----")
+            {
+                self.literals(value, text);
+            }
+        }
+    }
+
+    /// Hides what is written out in a value; references stay.
+    fn literals(&mut self, node: &Node, value: &str) {
+        self.pieces(node.source.clone());
+        // The source differs from the value if it has escapes or several lines.
+        let source = self.text.get(node.source.clone()).unwrap_or_default();
+        let lines = value.lines().chain(source.lines());
+        for line in lines.map(|line| line.trim().trim_matches(['"', '\''])) {
+            let token = scheme_and_token(line).unwrap_or(line);
+            for piece in literal_pieces(token) {
+                self.secrets.add_longer_than(3, token.get(piece).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Hides the part `source` of the file without its references, its quotes and the word `Bearer`.
+    fn pieces(&mut self, source: Range<usize>) {
+        let text = self.text.get(source.clone()).unwrap_or_default();
+        let mut inner = text;
+        for quote in ['"', '\''] {
+            inner = inner.strip_prefix(quote).unwrap_or(inner);
+            inner = inner.strip_suffix(quote).unwrap_or(inner);
+        }
+        let inner = scheme_and_token(inner).unwrap_or(inner);
+        let at = source.start + (inner.as_ptr().addr() - text.as_ptr().addr());
+        let pieces = literal_pieces(inner).into_iter();
+        self.hidden.extend(pieces.map(|piece| at + piece.start..at + piece.end));
+    }
+
+    /// Hides a value and all in it, keys included.
+    fn whole(&mut self, node: &Node) {
+        match &node.kind {
+            Kind::Map(entries) => {
+                for (_, value) in entries {
+                    self.hidden.push(value.key_source.clone());
+                    self.whole(value);
+                }
+            }
+            Kind::Seq(items) => items.iter().for_each(|item| self.whole(item)),
+            Kind::Str(_) | Kind::Int(..) | Kind::Float(..) => self.pieces(node.source.clone()),
+            Kind::Null | Kind::Bool(_) => (),
+        }
     }
 }
 
-/// The values in `tls` are names of files, also `key`; a key itself is there only by mistake.
-fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(&Node, &str)) {
-    let Kind::Map(entries) = &tls.kind else { return };
-    for (_, value) in entries {
-        if let Kind::Str(text) = &value.kind
-            && text.contains("-----")
-        {
-            keep(value, text);
-        }
-    }
+/// `text` without line ends: one in a value would begin a line of the report.
+pub(super) fn in_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Hides the text after `password:` and similar words on one line.
-fn hide_by_looks(line: &str) -> String {
-    for (at, _) in line.match_indices(':') {
-        let (before, after) = line.split_at(at);
-        let value = after.trim_start_matches(':').trim_start_matches([' ', '"', '\'']);
-        let key = before.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
-        let key = key.into_iter().find(|word| !word.is_empty()).unwrap_or_default();
-        if looks_secret(key) && !value.is_empty() && !value.starts_with("${") {
-            return format!("{before}: {MASK}");
+/// The parts of `text` that are no references.
+fn literal_pieces(text: &str) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for (at, _) in text.match_indices("${") {
+        if let Some(end) = reference_end(text, at).filter(|_| at >= start) {
+            pieces.push(start..at);
+            start = end;
         }
     }
-    line.to_owned()
+    pieces.push(start..text.len());
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! Must not: put the value of a reference into a message.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -142,6 +143,7 @@ fn outside(name: &str, values: Values<'_>) -> Mistake {
 impl Part {
     /// Reads the text between `${` and `}`.
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
+        let shown = shown_inside(inside);
         match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None, is_bare: false })
@@ -149,7 +151,7 @@ impl Part {
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
                 Some(what) => {
-                    Err(Mistake::named("shell_path", &[("inside", &inside), ("what", &what)]))
+                    Err(Mistake::named("shell_path", &[("inside", &shown), ("what", &what)]))
                 }
             },
             // systemd's rule for these names, which keeps them inside their directory.
@@ -168,9 +170,9 @@ impl Part {
                 })
             }
             Some(("env" | "file" | "cred", _)) => {
-                Err(Mistake::named("names_nothing", &[("inside", &inside)]))
+                Err(Mistake::named("names_nothing", &[("inside", &shown)]))
             }
-            Some(_) => Err(Mistake::named("no_reference", &[("inside", &inside)])),
+            Some(_) => Err(Mistake::named("no_reference", &[("inside", &shown)])),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
@@ -191,7 +193,7 @@ impl Part {
         } else if let Some((name, _)) = default_of(inside) {
             Mistake::named("no_default", &[("reference", &name), ("name", &name)])
         } else {
-            Mistake::named("no_reference", &[("inside", &inside)])
+            Mistake::named("no_reference", &[("inside", &shown_inside(inside))])
         })
     }
 
@@ -248,6 +250,33 @@ impl Part {
             return Err(outside("empty_secret", &[("reference", self)]));
         }
         Ok(file)
+    }
+}
+
+/// The end of the reference that begins at `at` in `text`. `None` if there is none that may be shown:
+/// its name is one, and it has no default.
+pub(super) fn reference_end(text: &str, at: usize) -> Option<usize> {
+    let rest = text.get(at..)?.strip_prefix("${")?;
+    let Some((inside, _)) = rest.split_once('}') else {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:/.".contains(c);
+        return rest.chars().all(is_plain).then_some(text.len());
+    };
+    (shown_inside(inside) == inside).then(|| at + 3 + inside.len())
+}
+
+/// The text between `${` and `}` as messages have it: a default may be a secret, and so may what names
+/// nothing.
+fn shown_inside(inside: &str) -> Cow<'_, str> {
+    let name = inside.split(":-").next().unwrap_or_default();
+    let is_scheme = |scheme: &str| scheme.bytes().all(|b| b.is_ascii_alphabetic());
+    let is_named = match name.split_once(':') {
+        Some((scheme, rest)) => is_scheme(scheme) && !rest.contains(['=', ' ']),
+        None => is_variable(name),
+    };
+    match is_named {
+        true if name == inside => inside.into(),
+        true => format!("{name}:-***").into(),
+        false => "***".into(),
     }
 }
 

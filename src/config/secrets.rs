@@ -5,6 +5,8 @@
 //!
 //! Must not: hold the token of an app, of which the bridge keeps only a hash.
 
+use std::ops::Range;
+
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// A secret that can be compared: a reload leaves equal backends alone, and one whose secret has
@@ -41,6 +43,15 @@ impl Secrets {
     /// `text` with `[hidden]` in place of each secret.
     pub fn hide(&self, text: String) -> String {
         self.replace(text, "[hidden]")
+    }
+
+    /// Where `text` has one of them.
+    pub(super) fn found_in(&self, text: &str) -> Vec<Range<usize>> {
+        let places = |value: &SecretString| {
+            let value = value.expose_secret();
+            text.match_indices(value).map(|(at, _)| at..at + value.len()).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(places).collect()
     }
 
     pub(super) fn replace(&self, text: String, mask: &str) -> String {

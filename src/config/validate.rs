@@ -34,8 +34,8 @@ use super::program::outermost;
 use super::reference::{Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
-    At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
-    Refresh, Secret, Secrets, Written, file_format,
+    At, Audit, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, Refresh,
+    Secret, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
 
@@ -104,9 +104,12 @@ impl<'a> Validator<'a> {
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
         self.keep_proxies_secret();
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
-        for program in backends.values_mut().filter_map(Backend::program_mut) {
-            program.hidden = Arc::clone(&hidden);
-            program.secrets = Arc::clone(&secrets);
+        for backend in backends.values_mut() {
+            backend.secrets = Arc::clone(&secrets);
+            if let Some(program) = backend.program_mut() {
+                program.hidden = Arc::clone(&hidden);
+                program.secrets = Arc::clone(&secrets);
+            }
         }
         Some(Config {
             listen: listen?,

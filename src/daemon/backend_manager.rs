@@ -185,7 +185,7 @@ impl BackendManager {
             let managed = match connector {
                 Connector::Unchanged(now) => {
                     now.timing.send_if_modified(|old| timing.replaces(old));
-                    now.redact.send_replace(Arc::clone(&backend.redact));
+                    now.redact.set(&backend.redact);
                     ManagedBackend { handle: Arc::new(now.handle.under(backend)), ..now }
                 }
                 Connector::New { dial, redact, conversations, agent } => {
@@ -272,7 +272,7 @@ impl BackendManager {
     async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
         let name = name.clone();
         let target = &rules.target;
-        let redact = LiveRedaction::new(Arc::clone(&rules.redact));
+        let redact = LiveRedaction::for_backend(rules);
         let client = self.client.clone();
         let launcher = self.launcher.clone();
         // Conversations continue if the agent is the same one.

@@ -112,6 +112,24 @@ pub enum Flaw {
     NeedsRestart(String),
 }
 
+impl Flaw {
+    /// What apps are told: the text for the operator may name other apps, and files.
+    fn for_apps(&self) -> &'static str {
+        match self {
+            Self::NotTaken(_) => {
+                "The configuration on disk has a mistake, and was not taken; the earlier one stays."
+            }
+            Self::Kept(_) => {
+                "The configuration was taken, but some backends are reached as before: what their \
+                 entries refer to is missing."
+            }
+            Self::NeedsRestart(_) => {
+                "The configuration was taken, but for changes that need a restart of the bridge."
+            }
+        }
+    }
+}
+
 impl Api {
     pub fn new(runs: Arc<Runs>, auth: &Authenticator, facts: Facts) -> Self {
         Self {
@@ -260,7 +278,7 @@ impl Api {
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
         let name = self.find(&caller.app, segment)?;
         self.backends().refresh(name.as_str()).await;
-        Ok(response::json(&status::backend(self, &name)))
+        Ok(response::json(&status::backend(self, &caller, &name)))
     }
 
     /// The backend that a path names, if `app` may use it.

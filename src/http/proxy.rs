@@ -6,6 +6,7 @@
 pub mod forward;
 mod inject;
 pub mod path;
+mod redirect;
 pub mod route;
 
 use std::sync::Arc;

@@ -272,13 +272,13 @@ impl Bridge {
         .await;
     }
 
-    /// `GET /v1/status`.
-    pub(crate) async fn status(&self) -> Value {
+    /// `GET /v1/status` as an app sees it.
+    pub(crate) async fn app_status(&self) -> Value {
         self.api("GET", "/v1/status", None).await.expect(200)
     }
 
     /// `GET /v1/status` as the operator sees it.
-    pub(crate) async fn operator_status(&self) -> Value {
+    pub(crate) async fn status(&self) -> Value {
         let request = self.request("GET", "/v1/status");
         let request = request.header("X-Bridge-Operator", &self.operator());
         request.answer(self.addr).await.expect(200)

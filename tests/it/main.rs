@@ -163,6 +163,8 @@ mod proxy;
 #[cfg(test)]
 mod questions;
 #[cfg(test)]
+mod readers;
+#[cfg(test)]
 mod real_servers;
 #[cfg(test)]
 mod recovery;

@@ -131,14 +131,15 @@ async fn starting_program_is_shown_with_its_last_output() {
     let bridge = Bridge::start(&servers.config(&["slow"], "")).await;
     servers.wait_for("begun slow", 1).await;
     let shown = wait::soon("its output should be shown", async || {
-        let status = bridge.operator_status().await;
+        let status = bridge.status().await;
         let backend = status["backends"][0].clone();
         (backend["lastOutput"] == "installing 3 packages").then_some(backend)
     })
     .await;
     assert_eq!(shown["state"], "starting");
     assert!(shown["since"].is_string(), "{shown}");
-    assert!(bridge.backend("slow").await["lastOutput"].is_null(), "an app does not see it");
+    let seen = bridge.app_status().await["backends"][0].clone();
+    assert_eq!((&seen["state"], &seen["lastOutput"]), (&"starting".into(), &Value::Null));
     servers.release("slow");
     bridge.wait_backend("slow", "ready").await;
 }

@@ -244,15 +244,32 @@ async fn an_answer_of_mantyx_comes_back_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_the_apps_to_follow() {
+async fn redirect_elsewhere_is_an_error_without_its_location() {
     let rig = Harness::start().await;
     let elsewhere = Mantyx::start().await;
     let location = format!("{}/elsewhere", elsewhere.url());
-    let head = ["HTTP/1.1 307 Temporary Redirect", &format!("Location: {location}")];
+    for status in [300, 301, 302, 303, 307, 308] {
+        let line = format!("HTTP/1.1 {status} Moved");
+        let head = [line.as_str(), &format!("Location: {location}")];
+        rig.mantyx.canned("GET", &format!("{API}/models"), &head, &location);
+        let answer = rig.bridge.api("GET", &format!("{API}/models"), None).await;
+        assert_eq!((answer.status, answer.header("location")), (502, None), "{status}");
+        let text = answer.text();
+        assert!(text.contains("upstream_broken") && text.contains(&status.to_string()), "{text}");
+        assert!(!text.contains("/elsewhere"), "{text}");
+    }
+    assert!(elsewhere.recorded().is_empty(), "the credential went to another origin");
+}
+
+#[tokio::test]
+async fn redirect_within_mantyx_leads_to_the_bridge() {
+    let rig = Harness::start().await;
+    let location = format!("Location: {}{API}/models/?a=1", rig.mantyx.url());
+    let head = ["HTTP/1.1 307 Temporary Redirect", &location];
     rig.mantyx.canned("GET", &format!("{API}/models"), &head, "");
     let answer = rig.bridge.api("GET", &format!("{API}/models"), None).await;
-    assert_eq!((answer.status, answer.header("location")), (307, Some(location.as_str())));
-    assert!(elsewhere.recorded().is_empty(), "the credential went to another origin");
+    let target = format!("{API}/models/?a=1");
+    assert_eq!((answer.status, answer.header("location")), (307, Some(target.as_str())));
 }
 
 #[tokio::test]

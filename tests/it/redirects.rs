@@ -190,10 +190,12 @@ async fn ask_mantyx(mantyx: &Mantyx, bridge: &Bridge, status: u16, location: &st
     wait::soon("the result should be posted", async || mantyx.posts("tu_1").first().map(drop))
         .await;
     let piped = bridge.api("GET", &format!("{RUNS}?limit=1"), None).await;
-    assert_eq!(piped.status, status, "it is the app's to follow");
+    // One that leads elsewhere would bring the app's token there.
+    let expected = if location.contains("://") { 502 } else { status };
+    assert_eq!(piped.status, expected, "{location}");
     mantyx.canned("POST", RUNS, &head, "");
     let refused = bridge.api("POST", RUNS, Some(r#"{"prompt":"x"}"#)).await;
-    assert_eq!(refused.status, status);
+    assert_eq!(refused.status, expected);
     mantyx.canned("POST", &format!("{RUNS}/run_9/cancel"), &head, "");
     bridge.api("POST", &format!("{RUNS}/run_9/cancel"), None).await;
     let turned =
@@ -204,7 +206,7 @@ async fn ask_mantyx(mantyx: &Mantyx, bridge: &Bridge, status: u16, location: &st
 const TOOL: &str =
     "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
 
-/// A14: MANTYX itself. What an app asked for is answered to the app, as it came.
+/// A14: MANTYX itself. An app gets no redirect that leads elsewhere.
 #[tokio::test]
 async fn no_credential_of_mantyx_goes_elsewhere() {
     for status in STATUSES {

@@ -4,8 +4,6 @@
 //!
 //! Must not: make a call.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,7 +11,8 @@ use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
 use super::{BackendHandle, Backends, Limits, admit, sign};
 use crate::backend::Reply;
-use crate::model::redaction::{Part, Redaction};
+use crate::backend::log::Removal;
+use crate::model::redaction::Part;
 use crate::model::rights::CallRefusal;
 use crate::model::{AppName, BackendName};
 
@@ -37,8 +36,7 @@ impl Backends {
         let idle = backend.rules.call_timeout;
         let limits = Limits::new(idle, Instant::now() + idle);
         let for_client = |failure: CallFailure| {
-            let why = failure.for_reader(name);
-            self.redact_of(name, backend).apply(&why, &mut 0).unwrap_or(why)
+            self.removal_of(name, backend).text(failure.for_reader(name), &mut 0)
         };
         let admission =
             admit(backend, &all.permits, (app, true), limits).await.map_err(for_client)?;
@@ -57,14 +55,14 @@ impl Backends {
         }
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
-        let redact = self.redact_of(name, backend);
+        let removal = self.removal_of(name, backend);
         match &mut reply {
             Ok(result) => {
-                if let Some(changed) = redact.in_json(result, Part::Result, &mut count) {
+                if let Some(changed) = removal.redact.in_json(result, Part::Result, &mut count) {
                     *result = changed;
                 }
             }
-            Err(error) => error.redact(&redact, &mut count),
+            Err(error) => error.redact(&removal, &mut count),
         }
         backend.metrics().redacted.inc_by(count);
         Ok(reply)
@@ -72,8 +70,7 @@ impl Backends {
 
     /// What is to be hidden in the answers of `name` now: a reload may have added to it since the
     /// request came. A backend that was removed meanwhile hides what it did `before`.
-    fn redact_of(&self, name: &BackendName, before: &BackendHandle) -> Arc<Redaction> {
-        let now = self.all().handles.get(name).map(|backend| Arc::clone(&backend.rules.redact));
-        now.unwrap_or_else(|| Arc::clone(&before.rules.redact))
+    fn removal_of(&self, name: &BackendName, before: &BackendHandle) -> Removal {
+        self.all().handles.get(name).map_or_else(|| before.removal(), |now| now.removal())
     }
 }

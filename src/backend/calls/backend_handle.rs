@@ -14,6 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::backend::Dial;
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::demand::Demand;
+use crate::backend::log::Removal;
 use crate::backend::queue::AdmissionQueue;
 use crate::backend::quota::Meter;
 use crate::backend::supervisor::Ask;
@@ -98,6 +99,13 @@ impl BackendHandle {
     /// an answer.
     pub(super) fn leave(&self, answered: bool) {
         *self.traffic.last_call.lock() = Some((clock::now(), answered));
+    }
+
+    /// What is removed from what the backend says.
+    pub(super) fn removal(&self) -> Removal {
+        let Backend { secrets, redact, .. } = &*self.rules;
+        let redacted = self.metrics().redacted.clone();
+        Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
     /// `answer` without what the operator wants removed.

@@ -15,11 +15,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::backend::LiveRedaction;
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::fake::{
     FakeDial, Mood, Permitted, Unrecorded, World, program_start, registry, request, timing,
 };
-use crate::backend::peer::{Dial, LiveRedaction};
+use crate::backend::peer::Dial;
 use crate::backend::registry::Lease;
 use crate::backend::supervisor::{Supervisor, Timing};
 use crate::model::answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID};

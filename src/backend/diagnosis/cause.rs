@@ -176,6 +176,22 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
+    /// The cause for readers who are shown no path and none of the program's output.
+    pub(in crate::backend) fn plain(&self) -> String {
+        let text = match self {
+            Self::NoDirectory(_) => "its working directory does not exist",
+            Self::NotConfined(..) => "it could not be confined",
+            Self::NoScript(_) => "there is no file that its arguments name",
+            Self::Hidden(_) | Self::NotListed(_) => "it needs a file that is hidden from it",
+            Self::NoAccess(_) => "it may not use a file that it needs",
+            Self::NoFile(_) => "it needs a file that does not exist",
+            Self::NotServer => "it sends no MCP messages",
+            Self::Failed => "it ended with an error",
+            _ => return self.to_string(),
+        };
+        text.to_owned()
+    }
+
     /// What an operator does about it.
     pub(in crate::backend) fn cure(&self, program: &Program) -> String {
         let (command, line) = (&program.command, program.command_line());

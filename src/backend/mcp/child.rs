@@ -103,12 +103,11 @@ impl Child {
         tasks.spawn({
             let backend = backend.clone();
             let last_lines = Arc::clone(&last_lines);
-            let secrets = Arc::clone(&program.secrets);
             let redact = redact.clone();
             let ended = stderr_ended.clone();
             let is_quiet = Arc::clone(&is_quiet);
             async move {
-                stderr::drain(&backend, stderr, &secrets, &redact, &last_lines, &is_quiet).await;
+                stderr::drain(&backend, stderr, &redact, &last_lines, &is_quiet).await;
                 ended.cancel();
             }
         });

@@ -79,13 +79,15 @@ impl Oddities {
                 ),
                 cure: "It works nevertheless. Update the server, or tell its author: the answer is 202."
                     .to_owned(),
+                quote: None,
             });
         }
         let first = seen.lines.first()?;
         Some(Remark {
-            message: format!("Its stdout has lines that are no MCP messages, the first: {first}"),
+            message: "Its stdout has lines that are no MCP messages.".to_owned(),
             cure: "The bridge skips them. Where the server can be told to, let it write its log to stderr."
                 .to_owned(),
+            quote: Some(first.clone()),
         })
     }
 }
@@ -107,7 +109,8 @@ mod tests {
         assert_eq!(lines.len(), LINES);
         assert!(lines.iter().all(|line| line.len() <= WIDTH));
         let remark = oddities.remark().expect("a remark");
-        assert!(remark.message.contains("the first: 0 ä"), "{remark:?}");
+        assert_eq!(remark.message, "Its stdout has lines that are no MCP messages.");
+        assert!(remark.with_quote().message.contains("The first: 0 ä"));
     }
 
     #[test]

@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::oddities::Oddities;
 use super::questions::Inputs;
-use crate::backend::log::Removal;
 use crate::backend::{
     Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply, RequestedPause,
 };
@@ -243,8 +242,7 @@ impl ConnectionState {
 
     /// A line of the server for the log.
     pub(super) fn line(&self, bytes: &[u8]) -> String {
-        let redact = Arc::clone(&self.redact.borrow());
-        Removal { redact, ..Removal::default() }.line(bytes, 0)
+        self.redact.removal().line(bytes, 0)
     }
 
     /// The text of a message for the server, on one line. If it is a request, notes that its

@@ -206,11 +206,11 @@ fn a_bad_file() {
     let report = check(Some(Path::new(FILE)), &environment("upstream: {sandbox: 1}\n"));
     assert!(!report.ok);
     let expected = "\
-error: expected true or false, found the number 1
+error: expected true or false, found a number
  --> /srv/bridge.yaml:1:21 (upstream.sandbox)
   |
-1 | upstream: {sandbox: 1}
-  |                     ^
+1 | upstream: {sandbox: ***}
+  |                     ^^^
 ";
     assert_eq!(report.to_string(), expected);
     let json = serde_json::to_value(&report).unwrap();

@@ -19,7 +19,9 @@ use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::turns::{Rank, StartKeys, Turns};
-use crate::backend::{Dial, Peer, PeerError, PeerErrorKind, Remark, Signature, mcp, program};
+use crate::backend::{
+    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, Remark, Signature, mcp, program,
+};
 use crate::cli::page::counted;
 use crate::config::{
     Action, Backend, CardSource, Config, Credential, Mantyx, Mcp, Program, Runtime, Target,
@@ -112,7 +114,8 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
             if reached {
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
-                let dialer = mcp::dialer(&backend.name, server, launcher, client);
+                let mut dialer = mcp::dialer(&backend.name, server, launcher, client);
+                dialer.redact = LiveRedaction::for_backend(backend);
                 let catalog = mcp_server(check, context, &dialer, backend).await;
                 let rights = context.config.all_rights();
                 let idle = |catalog: Arc<Catalog>| {
@@ -205,7 +208,7 @@ async fn mcp_server(
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
         Some(count) => check.ok(counted(count, "tool")),
     }
-    if let Some(Remark { message, cure }) = dialer.remark() {
+    if let Some(Remark { message, cure, .. }) = dialer.remark().map(Remark::with_quote) {
         check.begin("protocol").warn(message, cure);
     }
     if let Some(catalog) = &catalog {

@@ -2,15 +2,14 @@
 //!
 //! Must not: check anything itself.
 
-use std::fmt;
-
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cli::page::{BAD, DOUBTFUL, GOOD, PLAIN};
-use crate::cli::terminal::{colours, one_line};
+use crate::cli::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page};
+use crate::cli::terminal::one_line;
 use crate::clock;
 use crate::config::Secrets;
+use crate::model::Redaction;
 
 /// How one step went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -94,11 +93,16 @@ impl Check {
 }
 
 impl Examined {
-    /// The same without secrets: a peer's answers may repeat them.
-    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
+    /// The same without secrets, and without what `redact` matches, as the status of the daemon has
+    /// it: a peer's answers may repeat them.
+    pub(super) fn without(mut self, secrets: &Secrets, redact: &Redaction) -> Self {
+        let clean = |text: String| {
+            let text = secrets.hide(text);
+            redact.apply(&text, &mut 0).unwrap_or(text)
+        };
         for step in &mut self.steps {
-            step.finding = secrets.hide(std::mem::take(&mut step.finding));
-            step.cure = step.cure.take().map(|cure| secrets.hide(cure));
+            step.finding = clean(std::mem::take(&mut step.finding));
+            step.cure = step.cure.take().map(clean);
         }
         self
     }
@@ -118,24 +122,27 @@ impl Report {
     }
 }
 
-impl fmt::Display for Examined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Examined {
+    /// The steps, for people.
+    pub(super) fn page(&self) -> Page {
         let title = if self.kind == self.name { "" } else { self.name.as_str() };
-        writeln!(f, "{}", format!("{} {title}", self.kind).trim_end())?;
+        let mut page = Page::default();
+        page.line(PLAIN, format!("{} {title}", self.kind));
         for step in &self.steps {
-            let (word, style) = match step.verdict {
-                Verdict::Ok => ("ok  ", GOOD),
-                Verdict::Warn => ("warn", DOUBTFUL),
-                Verdict::Fail => ("FAIL", BAD),
+            let (style, word) = match step.verdict {
+                Verdict::Ok => (GOOD, "ok  "),
+                Verdict::Warn => (DOUBTFUL, "warn"),
+                Verdict::Fail => (BAD, "FAIL"),
             };
-            let style = if colours(&std::io::stdout()) { style } else { PLAIN };
             let finding = one_line(&step.finding);
             let took = format!("{} ms", step.ms);
-            writeln!(f, "  {style}{word}{style:#}  {:<10}  {took:>8}  {finding}", step.step)?;
+            let rest = format!("  {:<10}  {took:>8}  {finding}", step.step);
+            page.pieces([(PLAIN, "  ".to_owned()), (style, word.to_owned()), (PLAIN, rest)]);
             if let Some(cure) = &step.cure {
-                writeln!(f, "{:30}cure: {}", "", one_line(cure))?;
+                page.verbatim(PLAIN, &format!("{:30}cure: {}", "", one_line(cure)));
             }
         }
-        writeln!(f)
+        page.line(PLAIN, "");
+        page
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Must not: ask without a person at the terminal.
 
-use std::io::{self, BufRead, Write as _};
+use std::io::BufRead;
 
-use crate::cli::Outcome;
+use crate::cli::{Outcome, terminal};
 
 /// Asks a person, or uses the default if there is none.
 pub(super) struct Asker {
@@ -19,14 +19,12 @@ impl Asker {
         if !self.on {
             return Ok(None);
         }
-        let mut out = io::stderr();
-        write!(out, "{question}")?;
-        out.flush()?;
+        terminal::ask(question)?;
         let mut line = String::new();
         if self.input.read_line(&mut line)? == 0 {
             // The end of the input is no answer, and there will be no other.
             self.on = false;
-            writeln!(out)?;
+            terminal::ask("\n")?;
         }
         let line = line.trim();
         Ok((!line.is_empty()).then(|| line.to_owned()))

@@ -1,6 +1,7 @@
 //! The table and the notes below it.
 
 use super::*;
+use crate::cli::page::Paper;
 
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
     "workspace":"acme","reachable":false,"lastError":"refused","tokenError":null},

@@ -217,6 +217,7 @@ impl Validator<'_> {
             pending_after,
             max_result: self.max_result(common.max_result),
             redact: Arc::new(self.redaction(common.redact, Some(inherited.redact))),
+            secrets: Arc::default(),
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
             pin: Pin::Off,

@@ -228,8 +228,9 @@ impl Validator<'_> {
             }
             let (option, inline) = text.split_once('=').unwrap_or((text, ""));
             let is_secret_option = option.starts_with('-') && looks_secret(option);
-            let holds_secret = template.is_plain()
-                && (is_secret_option && !inline.is_empty() || after_secret_option);
+            // `-e API_KEY=abc`, as Docker takes it, has no hyphen.
+            let is_assigned = looks_secret(option) && !inline.is_empty();
+            let holds_secret = template.is_plain() && (is_assigned || after_secret_option);
             let shown = match holds_secret {
                 true if after_secret_option => "***".into(),
                 true => format!("{option}=***"),

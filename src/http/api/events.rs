@@ -144,7 +144,7 @@ impl Feed {
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        let backends = status::backends(&self.api, &self.caller.app);
+        let backends = status::backends(&self.api, &self.caller);
         let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
         let digest = digest(&daemon);
         if digest != self.daemon {

@@ -171,7 +171,7 @@ fn of_runs(runs: &Runs) -> Vec<Named> {
     let tokens = counted.tokens.lock();
     let tokens: Vec<(&str, _)> = tokens.iter().map(|(app, of)| (app.as_str(), of)).collect();
     vec![
-        ("runs_driven", gauge(count(runs.driven()))),
+        ("runs_driven", gauge(count(runs.driven(None)))),
         ("runs_started", counter(counted.started.get())),
         ("runs_ended", by_label(&counted.ended)),
         ("run_stream_reconnects", counter(counted.reconnects.get())),

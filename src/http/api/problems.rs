@@ -1,6 +1,7 @@
 //! The current problems and their cures, in sentences for people.
 //!
-//! Must not: tell an app of another app's runs, or of a backend that it may not use.
+//! Must not: tell an app of another app's runs, of a backend that it may not use, or what a peer, a
+//! path or an address says.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::status::{Backend, Daemon};
 use super::{Api, Caller, Flaw};
 use crate::backend::program::hiding::Exposure;
+use crate::backend::registry::Snapshot;
 use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
@@ -34,8 +36,34 @@ pub(crate) struct Problem {
     pub(crate) cure: String,
 }
 
+/// What is wrong, as far as each reader may know.
+enum Message {
+    /// The bridge's own words, for all who see the subject.
+    Open(String),
+    /// The text may repeat a peer, or name a path, an address or what is another app's.
+    Guarded { text: String, for_apps: &'static str },
+}
+
+impl Message {
+    fn read_by(self, caller: &Caller) -> String {
+        match self {
+            Self::Open(text) => text,
+            Self::Guarded { text, .. } if caller.is_operator => text,
+            Self::Guarded { for_apps, .. } => for_apps.to_owned(),
+        }
+    }
+}
+
+fn open(text: Option<String>) -> Option<Message> {
+    text.map(Message::Open)
+}
+
+fn guarded(text: Option<String>, for_apps: &'static str) -> Option<Message> {
+    text.map(|text| Message::Guarded { text, for_apps })
+}
+
 /// The subject, the message if there is such a problem, and the cure.
-type Case<'a> = (&'a str, Option<String>, Cow<'static, str>);
+type Case<'a> = (&'a str, Option<Message>, Cow<'static, str>);
 
 /// All current problems; those that concern everyone come first.
 pub(super) fn all(
@@ -45,7 +73,8 @@ pub(super) fn all(
     backends: &[Backend],
 ) -> Vec<Problem> {
     let problem = |(subject, message, cure): Case<'_>| {
-        Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.into_owned() })
+        let message = message?.read_by(caller);
+        Some(Problem { subject: subject.to_owned(), message, cure: cure.into_owned() })
     };
     let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
     let replaced = of_damaged(api).into_iter().chain(of_replaced(api, backends));
@@ -54,44 +83,29 @@ pub(super) fn all(
 }
 
 fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
-    let journal = api.runs.journal().health();
-    let replica = api.runs.journal().replica();
-    let doubt = replica.and_then(Replica::doubt);
-    let in_the_way = match (replica.is_some(), journal.is_full) {
-        (true, _) => cure("database"),
-        (false, true) => cure("full"),
-        (false, false) => cure("journal"),
-    };
-    let lost = api.runs.journal().lost().map(|loss| loss.what);
-    let state = &api.facts.state;
     let upstream = &daemon.upstream;
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
-    let mut cases = vec![
-        ("journal", journal.error, in_the_way),
-        ("journal", doubt.map(|doubt| format!("{doubt}.")), cure("durability")),
-        ("journal", lost, cure("lost")),
-        ("replicas", replica.and_then(Replica::disagreement), cure("replicas")),
-        ("state", state.unwritten().into_iter().next(), cure("state")),
-        ("state", state.exposed(), EXPOSED.into()),
-        ("memory", shortage(caller), cure("memory")),
-        ("upstream", unreachable, cure("upstream")),
-    ];
+    let mut cases = of_storage(api);
+    cases.push(("memory", open(shortage(caller)), cure("memory")));
+    cases.push(("upstream", open(unreachable), cure("upstream")));
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
             [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
             [] => continue,
         };
-        cases.push(("upstream", Some(message), cure("refused")));
+        cases.push(("upstream", open(Some(message)), cure("refused")));
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
         let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cure("token") };
-        cases.push(("upstream", Some(message), cure));
+        let message = guarded(Some(message), "MANTYX cannot be shown a token.");
+        cases.push(("upstream", message, cure));
     }
     if let Some(flaw) = api.loaded().flaw {
-        cases.push(("config", Some(flaw.to_string()), cure_of_flaw(&flaw)));
+        let message = guarded(Some(flaw.to_string()), flaw.for_apps());
+        cases.push(("config", message, cure_of_flaw(&flaw)));
     }
     if let Some(tls) = &api.facts.tls {
         let health = tls.health();
@@ -104,13 +118,59 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let flaw = health.flaw.as_ref();
         let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
         cases.extend([
-            ("tls", end, cure("renew")),
-            ("tls", error, flaw.map_or("", |flaw| flaw.cure).into()),
+            ("tls", open(end), cure("renew")),
+            (
+                "tls",
+                guarded(error, "The new certificate was not taken."),
+                flaw.map_or("", |flaw| flaw.cure).into(),
+            ),
         ]);
     }
+    cases.extend(of_runtimes(daemon));
+    let settings = api.runs.calls.settings();
+    for app in
+        settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
+    {
+        let used_up = app.quota.as_ref().and_then(|quota| quota.used_up());
+        cases.push(("quota", open(used_up), cure("quota")));
+    }
+    let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
+    cases.push(("audit", guarded(audit, "The audit log cannot be written."), cure("audit")));
+    cases
+}
+
+/// What is wrong with the journal, with the other replicas, and with the state directory.
+fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
+    let journal = api.runs.journal().health();
+    let replica = api.runs.journal().replica();
+    let in_the_way = match (replica.is_some(), journal.is_full) {
+        (true, _) => cure("database"),
+        (false, true) => cure("full"),
+        (false, false) => cure("journal"),
+    };
+    let lost = api.runs.journal().lost().map(|loss| loss.what);
+    let state = &api.facts.state;
+    let doubt = replica.and_then(Replica::doubt).map(|doubt| format!("{doubt}."));
+    let differ = "The replicas do not reach their backends in the same way.";
+    let unwritten = state.unwritten().into_iter().next();
+    let exposed = "Other users of the host can read the state directory.";
+    vec![
+        ("journal", guarded(journal.error, "The journal cannot be written."), in_the_way),
+        ("journal", guarded(doubt, "The database may lose writes."), cure("durability")),
+        ("journal", guarded(lost, "A part of the journal was lost."), cure("lost")),
+        ("replicas", guarded(replica.and_then(Replica::disagreement), differ), cure("replicas")),
+        ("state", guarded(unwritten, "The state directory cannot be written."), cure("state")),
+        ("state", guarded(state.exposed(), exposed), EXPOSED.into()),
+    ]
+}
+
+/// Which other runtimes are not heard, or do not take answers.
+fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
+    let mut cases = Vec::new();
     for runtime in &daemon.runtimes {
         let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
         let down = down.map(|error| format!("The runtime cannot be heard: {error}."));
+        let unheard = "The runtime cannot be heard.";
         let gap = runtime.gap.as_ref().map(|gap| {
             format!("It was not heard from {gap}; calls that it announced meanwhile may be lost.")
         });
@@ -118,26 +178,21 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
         let name = runtime.name.as_str();
         cases.extend([
-            (name, down, cure("runtime")),
-            (name, gap, cure("gap")),
-            (name, untaken, cure("runtime")),
+            (name, guarded(down, unheard), cure("runtime")),
+            (name, open(gap), cure("gap")),
+            (name, guarded(untaken, "It has not taken answers that wait."), cure("runtime")),
         ]);
     }
-    let settings = api.runs.calls.settings();
-    for app in
-        settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
-    {
-        cases.push(("quota", app.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")));
-    }
-    let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
-    cases.push(("audit", audit, cure("audit")));
     cases
 }
 
 /// The damaged files of the state directory, in whose place the bridge uses something else.
 fn of_damaged<'a>(api: &Api) -> Vec<Case<'a>> {
     let replaced = api.facts.state.replaced().into_iter();
-    replaced.map(|file| ("state", Some(file.message), file.cure.into())).collect()
+    let for_apps = "A file of the state directory was damaged, and is not used.";
+    replaced
+        .map(|file| ("state", guarded(Some(file.message), for_apps), file.cure.into()))
+        .collect()
 }
 
 /// The files that were replaced while programs run from which they were hidden. One case for all
@@ -155,17 +210,25 @@ fn of_replaced<'a>(api: &Api, backends: &[Backend]) -> Vec<Case<'a>> {
     }
     let cases = readers.into_iter().map(|(exposure, names)| {
         let message = format!("{exposure} Since then run: {}.", names.join(", "));
-        ("programs", Some(message), exposure.cure().into())
+        let for_apps = "A file was replaced, and programs that had started before can read it.";
+        ("programs", guarded(Some(message), for_apps), exposure.cure().into())
     });
     cases.collect()
 }
+
+/// What an app reads where the operator reads what MANTYX's answer is in place of a stream.
+const NOT_A_STREAM: &str = "MANTYX's answer is no event stream";
 
 /// The caller's runs whose streams MANTYX refuses, by the reason.
 pub(super) fn refused_runs(api: &Api, caller: &Caller) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for (key, failure) in api.runs.failing(caller.sees()) {
         if matches!(failure.error, OpenError::Refused(_) | OpenError::NotAStream(_)) {
-            found.entry(failure.error.to_string()).or_default().push(key.run.to_string());
+            let why = match &failure.error {
+                OpenError::NotAStream(_) if !caller.is_operator => NOT_A_STREAM.to_owned(),
+                error => error.to_string(),
+            };
+            found.entry(why).or_default().push(key.run.to_string());
         }
     }
     found
@@ -199,7 +262,11 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     };
     let error = backend.last_error.as_deref();
     let target = &handle.rules.target;
-    let why = known.last_failure.as_ref().map(|failure| failure.cure(target)).unwrap_or_default();
+    let why = match &known.last_failure {
+        Some(failure) if caller.is_operator => failure.cure(target),
+        Some(_) => "the operator of the bridge sees what to do".to_owned(),
+        None => String::new(),
+    };
     let (otherwise, cure_of_failure) =
         match (backend.state.as_str(), backend.breaker.state.as_str()) {
             ("down", _) if matches!(target, Target::Unresolved(_)) => {
@@ -218,9 +285,6 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .as_ref()
         .and_then(|found| found.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
-    let left_out = known.catalog.as_ref().and_then(|catalog| catalog.left_out());
-    let unreadable = known.catalog.as_ref().and_then(|catalog| catalog.unreadable());
-    let unchecked = known.catalog.as_ref().and_then(|catalog| catalog.unchecked());
     let exposure =
         handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
     let unkept = known.unkept.as_ref();
@@ -232,20 +296,50 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let catalog = known.catalog.as_ref();
     let idle_globs = catalog.and_then(|it| globs::idle(own_name, it, handle.rules.rules(), rights));
     let cases = [
-        (failure, cure_of_failure),
-        (idle_globs, globs::CURE.into()),
-        (handle.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")),
-        (unsigned, cure("signature")),
-        (left_out.map(str::to_owned), cure("left_out")),
-        (unreadable, DEFINITION_CURE.into()),
-        (known.features.left_out(), DEFINITION_CURE.into()),
-        (unchecked, DEFINITION_CURE.into()),
-        (backends.registry.shadowed(own_name), cure("shadowed")),
-        (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure()).into()),
-        (unaccepted(&known.review), backend_cure("pin", name, "")),
-        (unkept, cure("unkept")),
+        // The status has it in the words for its reader.
+        (open(failure), cure_of_failure),
+        (guarded(idle_globs, "A glob of its entry fits none of its tools."), globs::CURE.into()),
+        (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cure("quota")),
+        (
+            guarded(unsigned, "Its card counts as not signed, and is taken nevertheless."),
+            cure("signature"),
+        ),
+        (
+            guarded(
+                exposure.as_ref().map(ToString::to_string),
+                "Its program can read files of the bridge.",
+            ),
+            exposure.map_or("", |one| one.cure()).into(),
+        ),
+        (
+            guarded(unaccepted(&known.review), "It is not as the operator has accepted it."),
+            backend_cure("pin", name, ""),
+        ),
+        (guarded(unkept, "What was accepted of it is not on disk."), cure("unkept")),
     ];
-    cases.map(|(message, cure)| (name, message, cure)).into()
+    let definitions = of_definitions(&known, backends.registry.shadowed(own_name));
+    let cases = cases.into_iter().chain(definitions);
+    cases.map(|(message, cure)| (name, message, cure)).collect()
+}
+
+/// What cannot be used of what a backend defines; `shadowed` is what another one defines as well.
+fn of_definitions(
+    known: &Snapshot,
+    shadowed: Option<String>,
+) -> [(Option<Message>, Cow<'static, str>); 5] {
+    let catalog = known.catalog.as_ref();
+    let left_out = catalog.and_then(|catalog| catalog.left_out()).map(str::to_owned);
+    let unreadable = catalog.and_then(|catalog| catalog.unreadable());
+    let unchecked = catalog.and_then(|catalog| catalog.unchecked());
+    let unlisted = "Some of its resources or prompts are left out.";
+    let twice = "Some of its resources have the URIs of another backend's.";
+    [
+        (guarded(left_out, "Some of its tools are left out."), cure("left_out")),
+        (guarded(unreadable, "Some of its definitions cannot be read."), DEFINITION_CURE.into()),
+        (guarded(known.features.left_out(), unlisted), DEFINITION_CURE.into()),
+        (guarded(unchecked, "Arguments of some tools are not checked."), DEFINITION_CURE.into()),
+        (guarded(shadowed, twice), cure("shadowed")),
+    ]
 }
 
 /// Says in a sentence or two where a backend differs from what the operator has accepted.

@@ -1,16 +1,17 @@
 //! The content of `/v1/status`. Other programs read the names, so they are fixed (DESIGN); more may
 //! be added.
 //!
-//! Must not: show an app a backend that it may not use, or anything secret.
+//! Must not: show an app a backend that it may not use, a peer's own words, a path of the bridge, or
+//! anything secret. What an app reads in their place is in the bridge's own words.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::problems::Problem;
-use super::{Api, App, Caller, problems};
+use super::{Api, Caller, problems};
 use crate::backend::registry::{Snapshot, StartStage};
-use crate::backend::{Remark, Signature};
+use crate::backend::{PeerError, Remark, Signature};
 use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
@@ -49,17 +50,33 @@ pub(crate) struct Runtime {
     pub(super) gap: Option<String>,
 }
 
+/// What an app reads where the operator reads why a runtime is not heard.
+const UNHEARD: &str = "The runtime cannot be heard.";
+/// What an app reads where the operator reads why a runtime does not take answers.
+const UNTAKEN: &str = "The runtime has not taken answers that wait.";
+/// What an app reads where the operator reads why there is no connection to MANTYX.
+const UNREACHABLE: &str = "MANTYX cannot be reached.";
+/// What an app reads where the operator reads why there is no token.
+const NO_TOKEN: &str = "MANTYX cannot be shown a token.";
+/// What an app reads where the operator reads why a card counts as not signed.
+const UNSIGNED: &str = "The card is not signed by a configured key.";
+
+/// The operator's `text` for the operator, and `for_apps` for apps.
+fn words(caller: &Caller, text: Option<String>, for_apps: &str) -> Option<String> {
+    if caller.is_operator { text } else { text.map(|_| for_apps.to_owned()) }
+}
+
 impl Runtime {
-    fn of(runtime: &crate::runtimes::Runtime) -> Self {
+    fn new(caller: &Caller, runtime: &crate::runtimes::Runtime) -> Self {
         let health = runtime.health();
         Self {
             name: runtime.name.to_string(),
             kind: runtime.wire().map_or("", |wire| wire.as_str()).to_owned(),
             state: health.state.as_str().to_owned(),
             since: rfc3339(health.since),
-            last_error: health.last_error,
+            last_error: words(caller, health.last_error, UNHEARD),
             open_calls: runtime.open_calls(),
-            untaken: health.untaken,
+            untaken: words(caller, health.untaken, UNTAKEN),
             refused_answers: runtime.refused.get(),
             gap: health.gap.map(|(from, to)| format!("{} to {}", rfc3339(from), rfc3339(to))),
         }
@@ -110,7 +127,7 @@ pub(crate) struct Daemon {
     /// The replicas of the group, for the operator; empty where the journal is a file.
     #[serde(default)]
     pub(crate) replicas: Vec<Replica>,
-    /// The current problems, with their cures.
+    /// The current problems, with their cures. The operator reads their causes, too.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -157,6 +174,8 @@ pub(crate) struct Backend {
     pub(crate) stale: bool,
     pub(crate) last_refresh: Option<String>,
     next_refresh: Option<String>,
+    /// Why it is not `ready`. The operator reads the peer's own words, without secrets; an app, the
+    /// bridge's.
     pub(crate) last_error: Option<String>,
     last_call: Option<LastCall>,
     pub(crate) calls_in_flight: usize,
@@ -219,6 +238,7 @@ impl From<tls::Health> for Tls {
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Runs {
+    /// The caller's runs that the bridge drives; the operator sees the number of all.
     pub(crate) driven: usize,
     /// Runs from before a restart that wait for their app's credential; 0 where the app uses the
     /// bridge's.
@@ -237,16 +257,14 @@ pub(crate) struct Approvals {
 pub(crate) struct Config {
     /// When the bridge last took bridge.yaml over.
     loaded_at: String,
-    /// What the bridge has not taken over since, and why; `null` if it took everything.
+    /// What the bridge has not taken over since; `null` if it took everything. The operator reads
+    /// why, too.
     last_error: Option<String>,
 }
 
 /// The status, limited to what the caller may see.
 pub(super) fn status(api: &Api, caller: &Caller) -> Status {
-    let mut backends = backends(api, &caller.app);
-    if !caller.is_operator {
-        backends.iter_mut().for_each(|backend| backend.last_output = None);
-    }
+    let backends = backends(api, caller);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
@@ -259,26 +277,31 @@ pub(super) fn status(api: &Api, caller: &Caller) -> Status {
 pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon {
     let health = api.runs.upstream.health();
     let loaded = api.loaded();
+    let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
     let refused = || problems::refused_runs(api, caller).into_keys().next();
+    let runtimes = api.facts.runtimes.all();
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: api.facts.base_url.clone(),
             workspace: loaded.workspace,
             reachable: health.reachable,
-            last_error: health.last_error.or_else(refused),
-            token_error: api.runs.upstream.token_failure().map(|failure| failure.text),
+            last_error: words(caller, health.last_error, UNREACHABLE).or_else(refused),
+            token_error: words(caller, token_error, NO_TOKEN),
         },
         runs: Runs {
-            driven: api.runs.driven(),
+            driven: api.runs.driven(caller.sees()),
             asleep: api.runs.awaiting_credential(caller.sees()),
         },
         approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
-        runtimes: api.facts.runtimes.all().iter().map(|it| Runtime::of(it)).collect(),
+        runtimes: runtimes.iter().map(|runtime| Runtime::new(caller, runtime)).collect(),
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
             loaded_at: rfc3339(loaded.at),
-            last_error: loaded.flaw.map(|flaw| flaw.to_string()),
+            last_error: loaded.flaw.map(|flaw| match caller.is_operator {
+                true => flaw.to_string(),
+                false => flaw.for_apps().to_owned(),
+            }),
         },
         injected: injected(api, caller.sees()),
         replicas: if caller.is_operator { replicas(api) } else { Vec::new() },
@@ -297,11 +320,11 @@ pub(super) fn injected(api: &Api, app: Option<&AppName>) -> Vec<Injected> {
     apps.map(|name| calls.offer(name).injected(name.as_str())).collect()
 }
 
-/// The backends that `app` may use.
-pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
+/// The backends that the caller may use.
+pub(super) fn backends(api: &Api, caller: &Caller) -> Vec<Backend> {
     let handles = api.runs.calls.backends.handles();
-    let mine = handles.keys().filter(|name| app.rights.include(name));
-    mine.filter_map(|name| backend(api, name)).collect()
+    let visible = handles.keys().filter(|name| caller.app.rights.include(name));
+    visible.filter_map(|name| backend(api, caller, name)).collect()
 }
 
 /// The word for the kind of the backend `name`.
@@ -313,16 +336,24 @@ pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
     })
 }
 
-/// The status of one backend.
-pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
+/// What the caller may read of one backend. Each answer that shows a backend is made here: one that
+/// is made elsewhere would show apps what its program has written.
+pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<Backend> {
     let handles = api.runs.calls.backends.handles();
     let backend = handles.get(name)?;
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
     let since = registry.states(name).last().map(|(since, _)| rfc3339(*since));
+    let is_starting = known.start == Some(StartStage::Running);
     let last_output =
-        if known.start == Some(StartStage::Running) { backend.dial.stderr().pop() } else { None };
+        if is_starting && caller.is_operator { backend.dial.stderr().pop() } else { None };
+    let why = known.last_failure.as_ref().map(PeerError::for_apps).unwrap_or_default();
+    let mut signature = known.about.signature.as_deref().cloned();
+    if let Some(signature) = &mut signature {
+        signature.error = words(caller, signature.error.take(), UNSIGNED);
+    }
+    let remark = known.connection.as_ref().and_then(|_| backend.dial.remark());
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
@@ -337,12 +368,12 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         transport: backend.dial.transport().to_owned(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
-        signature: known.about.signature.as_deref().cloned(),
+        signature,
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
         digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
         last_refresh: known.last_refresh.map(rfc3339),
         next_refresh: known.next_refresh.map(rfc3339),
-        last_error: known.last_error,
+        last_error: words(caller, known.last_error, &why),
         last_call: backend.last_call().map(|(at, answered)| LastCall { at: rfc3339(at), answered }),
         calls_in_flight: backend.in_flight(),
         breaker: Breaker { state: look.as_str().to_owned(), retry_at },
@@ -351,6 +382,9 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
         },
-        remark: known.connection.and_then(|_| backend.dial.remark()),
+        remark: remark.map(|remark| match caller.is_operator {
+            true => remark.with_quote(),
+            false => remark,
+        }),
     })
 }

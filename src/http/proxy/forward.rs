@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
+use super::redirect::{self, Redirect};
 use super::route::Opened;
 use super::{Answered, Body, Caller, Code, Resource, RunKey, RunKind, Runs, Workspace, response};
 use crate::error_chain::{causes, error_chain};
@@ -279,9 +280,17 @@ impl<'a> Outgoing<'a> {
         if let Some(refused) = self.not_the_apps(response.status()) {
             return refused;
         }
+        let base = &self.runs.upstream.base;
+        let lead = redirect::redirect(base, response.url(), response.status(), response.headers());
+        if lead == Redirect::Elsewhere {
+            return redirect::refused(response.status());
+        }
         let response: Response<reqwest::Body> = response.into();
         let (mut parts, body) = response.into_parts();
         parts.headers = from_upstream(&parts.headers);
+        if let Redirect::Within(path) = lead {
+            parts.headers.insert(header::LOCATION, path);
+        }
         let body = body.map_err(|error| {
             warn!(error = %error_chain(&error), "MANTYX's answer broke off");
             BoxError::from(error.without_url())
@@ -298,6 +307,9 @@ impl<'a> Outgoing<'a> {
         };
         if let Some(refused) = self.not_the_apps(refusal.status) {
             return refused;
+        }
+        if refusal.status.is_redirection() {
+            return redirect::refused(refusal.status);
         }
         let mut headers = from_upstream(&refusal.headers);
         headers.remove(header::CONTENT_LENGTH);

@@ -6,10 +6,11 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
+use crate::backend::LiveRedaction;
 use crate::backend::calls::{BackendHandle, Backends};
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::fake::{FakeDial, World, registry};
-use crate::backend::peer::{Dial, LiveRedaction};
+use crate::backend::peer::Dial;
 use crate::backend::registry::RegistryEntry;
 use crate::backend::supervisor::Supervisor;
 use crate::config;

@@ -3,8 +3,8 @@
 use tokio::time::timeout;
 
 use super::*;
+use crate::backend::LiveRedaction;
 use crate::backend::fake::entry;
-use crate::backend::peer::LiveRedaction;
 use crate::backend::registry::{Lease, RegistryEntry};
 use crate::model::catalog::Identity;
 use crate::model::globs::Globs;

@@ -3,7 +3,6 @@
 //!
 //! Must not: keep more than a line and the last few lines in memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -12,14 +11,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::backend::LiveRedaction;
 use crate::backend::log::{Budget, LastLines, Removal, SEEN, Sum};
-use crate::config::Secrets;
 use crate::model::BackendName;
 
 /// Logs `stderr` until it ends; at debug while `is_quiet` is set.
 pub(super) async fn drain(
     backend: &BackendName,
     mut stderr: impl AsyncRead + Unpin,
-    secrets: &Arc<Secrets>,
     redact: &LiveRedaction,
     last_lines: &Mutex<LastLines>,
     is_quiet: &AtomicBool,
@@ -28,9 +25,7 @@ pub(super) async fn drain(
     let mut line = PartialLine::default();
     let mut chunk = vec![0; 4096];
     let write = |line: &mut PartialLine, budget: &mut Budget| {
-        let redact = Arc::clone(&redact.borrow());
-        let text =
-            line.take(&Removal { secrets: Arc::clone(secrets), redact, ..Removal::default() });
+        let text = line.take(&redact.removal());
         last_lines.lock().push(&text);
         if is_quiet.load(Ordering::Relaxed) {
             tracing::debug!(%backend, "stderr: {text}");

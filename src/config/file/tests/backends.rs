@@ -86,7 +86,7 @@ error: `args` means nothing beside `url`
 error: `headers` means nothing beside `command`
  --> /srv/bridge.yaml:6:25 (mcp.headers.headers)
   |
-6 |   headers: {command: a, headers: {X: y}}
+6 |   headers: {command: a, headers: {X: ***}}
   |                         ^^^^^^^
   = remove it
 
@@ -197,29 +197,29 @@ mcp:
         r#"error: the header `x-a` is here twice
  --> /srv/bridge.yaml:5:23 (mcp.a.headers.x-a)
   |
-5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
-  |                       ^^^
+5 |     headers: {X-A: ***, x-a: ***, 'a b': ***, Content-Length: ***, X-L: "***"}
+  |                         ^^^
   = case does not matter: remove one
 
 error: `a b` is no name of a header
  --> /srv/bridge.yaml:5:31 (mcp.a.headers.a b)
   |
-5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
-  |                               ^^^
+5 |     headers: {X-A: ***, x-a: ***, 'a b': ***, Content-Length: ***, X-L: "***"}
+  |                                   ^^^
   = letters, digits and hyphens, such as X-API-Key
 
 error: `Content-Length` is set by the connection itself
  --> /srv/bridge.yaml:5:41 (mcp.a.headers.Content-Length)
   |
-5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
-  |                                         ^^^^^^^^^^^^^^
+5 |     headers: {X-A: ***, x-a: ***, 'a b': ***, Content-Length: ***, X-L: "***"}
+  |                                               ^^^^^^^^^^^^^^
   = remove the line
 
 error: the value of `X-L` is not allowed in a header
  --> /srv/bridge.yaml:5:65 (mcp.a.headers.X-L)
   |
-5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
-  |                                                                 ^^^^^
+5 |     headers: {X-A: ***, x-a: ***, 'a b': ***, Content-Length: ***, X-L: "***"}
+  |                                                                         ^^^^^
   = it is one line of printable ASCII
 
 4 errors in /srv/bridge.yaml"#,
@@ -398,7 +398,7 @@ error: the path has 109 bytes
 error: what follows the socket is no path of a URL, or `Host` is no host
  --> /srv/bridge.yaml:6:12 (mcp.d.url)
   |
-6 |   d: {{url: 'unix:/run/d', headers: {{Host: 'a b'}}}}
+6 |   d: {{url: 'unix:/run/d', headers: {{Host: '***'}}}}
   |            ^^^^^^^^^^^^^
   = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
 

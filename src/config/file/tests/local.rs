@@ -185,11 +185,11 @@ error: `post` is not known here, expected `GET`, `HEAD`, `POST`, `PUT`, `PATCH` 
    |                                          ^^^^
    = did you mean `POST`?
 
-error: expected a list, found the text `a`
+error: expected a list, found a text
   --> /srv/bridge.yaml:11:19 (local.list.command)
    |
-11 |   list: {command: a}
-   |                   ^
+11 |   list: {command: ***}
+   |                   ^^^
    = write a list: […]
 
 10 errors in /srv/bridge.yaml"#,
@@ -224,41 +224,41 @@ error: the schema does not say that it is one of an object
 error: expected a map, which is a JSON Schema, found a list
  --> /srv/bridge.yaml:5:33 (local.c.parameters)
   |
-5 |   c: {command: [a], parameters: [x], outputSchema: {type: object, maximum: .inf}}
+5 |   c: {command: [a], parameters: [***], outputSchema: {type: object, maximum: .inf}}
   |                                 ^
 
 error: JSON has no such number
  --> /srv/bridge.yaml:5:76 (local.c.outputSchema.maximum)
   |
-5 |   c: {command: [a], parameters: [x], outputSchema: {type: object, maximum: .inf}}
-  |                                                                            ^^^^
+5 |   c: {command: [a], parameters: [***], outputSchema: {type: object, maximum: .inf}}
+  |                                                                              ^^^^
   = write a finite number, or a text in quotes
 
 error: this is too long
  --> /srv/bridge.yaml:6:30 (local.d.timeout)
   |
-6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
+6 |   d: {command: [a], timeout: 300s, call_timeout: ***}
   |                              ^^^^
   = write at most 290s: MANTYX gives up on a call after 300s, and the answer has to travel
 
 error: unknown key `call_timeout`
  --> /srv/bridge.yaml:6:36 (local.d.call_timeout)
   |
-6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
+6 |   d: {command: [a], timeout: 300s, call_timeout: ***}
   |                                    ^^^^^^^^^^^^
   = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
-7 |   e: {command: [a], args: [x]}
+7 |   e: {command: [a], args: [***]}
   |                     ^^^^
   = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
-8 |   f: {url: 'http://a'}
+8 |   f: {url: '***'}
   |       ^^^
   = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 

@@ -69,11 +69,11 @@ error: this is too long
   |                                                    ^^
   = write at most 1h, which calls.pending_timeout is
 
-error: expected a duration such as 250ms, 30s, 5m or 2h, or off, found the text `no`
+error: expected a duration such as 250ms, 30s, 5m or 2h, or off, found another text
  --> /srv/bridge.yaml:6:80 (a2a.e.pending_after)
   |
-6 | a2a: {d: {bundled: true, pending_after: 0s}, e: {bundled: true, pending_after: 'no'}}
-  |                                                                                ^^^^
+6 | a2a: {d: {bundled: true, pending_after: 0s}, e: {bundled: true, pending_after: '***'}}
+  |                                                                                ^^^^^
 
 4 errors in /srv/bridge.yaml",
     );

@@ -101,11 +101,11 @@ error: this compares the argument with nothing
    |                                                     ^
    = write one of `gt`, `lt` and `glob` into it
 
-error: expected a number, found the text `5`
+error: expected a number, found a text
   --> /srv/bridge.yaml:12:41 (mcp.a.approve[5].when[0].gt)
    |
-12 |       - {tool: x, when: [{path: /n, gt: '5'}]}
-   |                                         ^^^
+12 |       - {tool: x, when: [{path: /n, gt: '***'}]}
+   |                                         ^^^^^
 
 error: a condition has one comparison
   --> /srv/bridge.yaml:13:26 (mcp.a.approve[6].when[0])
@@ -117,7 +117,7 @@ error: a condition has one comparison
 error: unknown key `gte`
   --> /srv/bridge.yaml:14:37 (mcp.a.approve[7].when[0].gte)
    |
-14 |       - {tool: x, when: [{path: /n, gte: 1}]}
+14 |       - {tool: x, when: [{path: /n, gte: ***}]}
    |                                     ^^^
    = did you mean `gt`? Known keys here: glob, gt, lt, path
 
@@ -225,11 +225,11 @@ error: expected a whole number of at least 1, found the number 0
 8 |   f: {command: f, quota: {identical: 0}}
   |                                      ^
 
-error: expected a map with calls and per, or identical, found the number 5
+error: expected a map with calls and per, or identical, found a number
  --> /srv/bridge.yaml:9:26 (mcp.g.quota)
   |
-9 |   g: {command: g, quota: 5}
-  |                          ^
+9 |   g: {command: g, quota: ***}
+  |                          ^^^
 
 8 errors in /srv/bridge.yaml"#,
     );

@@ -87,11 +87,11 @@ error: `..` is no environment
   |                                                                            ^^^^
   = write it as the runtime has it
 
-error: `other` is not known here, expected `hsafa` or `claude-environment`
+error: expected `hsafa` or `claude-environment`, found another text
  --> /srv/bridge.yaml:7:13 (runtimes.d.kind)
   |
-7 |   d: {kind: other, credential: '${env:TOKEN}'}
-  |             ^^^^^
+7 |   d: {kind: ***, credential: '${env:TOKEN}'}
+  |             ^^^
 
 error: `skill` is missing
  --> /srv/bridge.yaml:8:3 (runtimes.e)

@@ -163,8 +163,8 @@ error: `env` means nothing beside `url`
 error: expected a string, found a list
  --> /srv/bridge.yaml:5:65 (mcp.b.args[3])
   |
-5 |   b: {command: a, args: [***, ***, ***, []], env: {MY_SECRET: "***"}}
-  |                                         ^
+5 |   b: {command: a, args: [--token, ***, --api-key=***, []], env: {MY_SECRET: "***"}}
+  |                                                       ^
 
 5 errors in /srv/bridge.yaml"#,
     );
@@ -179,8 +179,8 @@ fn a_secret_in_a_file_that_is_no_yaml() {
         r"error: mismatched bracket '{' closed by ']'
  --> /srv/bridge.yaml:2:6
   |
-2 |   a: {token: ***
-  |      ^
+2 |   a: ***
+  |      ^^^
   = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
@@ -195,7 +195,7 @@ fn a_secret_beside_a_tab() {
  --> /srv/bridge.yaml:2:15
   |
 2 |   credential: ***
-  | ^
+  |               ^^^
   = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }

@@ -8,9 +8,8 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{PartialLine, Removal, SEEN, drain};
+use crate::backend::LiveRedaction;
 use crate::backend::log::{LINE_LIMIT, LastLines};
-use crate::backend::peer::LiveRedaction;
-use crate::config::Secrets;
 use crate::model::ids::BackendName;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
@@ -22,7 +21,6 @@ async fn the_last_lines_are_kept_to_the_very_end() {
     let (mut server, stderr) = tokio::io::duplex(16);
     let last_lines = Mutex::new(LastLines::default());
     let name = BackendName::parse("b").unwrap();
-    let secrets = Arc::<Secrets>::default();
     let redact = LiveRedaction::default();
     let write = async move {
         for number in 0..1000 {
@@ -30,7 +28,7 @@ async fn the_last_lines_are_kept_to_the_very_end() {
         }
         server.write_all(b"no line end").await.unwrap();
     };
-    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines, &LOUD));
+    tokio::join!(write, drain(&name, stderr, &redact, &last_lines, &LOUD));
     let kept = last_lines.into_inner().all();
     assert_eq!(kept.join(" | ").split_once("line 998 | ").unwrap().1, "line 999 | no line end");
 }
@@ -56,15 +54,14 @@ async fn a_secret_is_removed_from_lines_and_a_key_from_all_of_its_lines() {
         Pattern::new("SECRET-[0-9]{6}", None).unwrap(),
         Pattern::known(Known::PrivateKeys, Some("X")),
     ];
-    let redact = LiveRedaction::new(Arc::new(Redaction(patterns.into())));
+    let redact = LiveRedaction::new(Arc::new(Redaction(patterns.into())), Arc::default());
     let write = async move {
         let key = "-----BEGIN RSA PRIVATE KEY-----\nMII1\nMII2\n-----END RSA PRIVATE KEY-----";
         server.write_all(format!("a SECRET-777123\n{key}\nb\n").as_bytes()).await.unwrap();
         let line = [&"w".repeat(8 * 1024 - 8), "SECRET-777123\n"].concat();
         server.write_all(line.as_bytes()).await.unwrap();
     };
-    let secrets = Arc::<Secrets>::default();
-    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines, &LOUD));
+    tokio::join!(write, drain(&name, stderr, &redact, &last_lines, &LOUD));
     let text = last_lines.into_inner().all().join(" | ");
     assert!(text.starts_with("a [removed] | X | b | www"), "{text}");
 }
