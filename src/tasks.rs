@@ -39,6 +39,21 @@ pub async fn in_background<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await
 }
 
+/// From so many bytes on, a look at all of them may take longer than a millisecond.
+pub const LARGE: usize = 32 << 10;
+
+/// [`in_background`] if `bytes`, the size of what `work` looks at, are many; otherwise at once.
+///
+/// # Errors
+///
+/// It panicked in the background.
+pub async fn in_background_if_large<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    if bytes < LARGE { Ok(work()) } else { in_background(work).await }
+}
+
 impl Tasks {
     /// Cancelled when the daemon shuts down.
     pub fn stop_token(&self) -> CancellationToken {

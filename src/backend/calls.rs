@@ -10,6 +10,7 @@ mod failure;
 mod resend;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,11 @@ use super::registry::{InUse, Phase, Registry};
 use super::seat::Seat;
 use crate::config::Backend;
 use crate::metrics;
-use crate::model::rights::permission;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, AppName, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target,
-    Verdict,
+    Answer, AppName, BackendName, CallRequest, Ending, Identity, Made, Permission, Target, Verdict,
 };
+use crate::tasks::in_background_if_large;
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
 use connecting::{Connected, Patience};
@@ -141,28 +141,21 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Whether an app with these rights may make `call`, by the present configuration. `app` is
-    /// `None` if the app is not configured any more.
-    pub fn permission(
-        &self,
-        app: Option<&Rights>,
-        call: &CallRequest,
-        is_approved: bool,
-    ) -> Permission {
-        let CallRequest { route, arguments, .. } = call;
-        let all = self.all();
-        let rules = all.handles.get(&route.backend).map(|backend| backend.rules.rules());
-        permission(app, rules, route, arguments.get(), is_approved).0
-    }
-
-    /// Checks the arguments against the tool's input schema. If they are invalid, returns the
-    /// answer for the model.
-    pub fn refuse_invalid(&self, call: &CallRequest) -> Option<Made> {
-        let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
+    /// Checks the arguments against the tool's input schema, large ones in the background. If they are
+    /// invalid, returns the answer for the model.
+    pub async fn refuse_invalid(&self, call: &Arc<CallRequest>) -> Option<Made> {
+        let Target::Tool { name: tool, input: Some(_) } = &call.route.target else {
             return None;
         };
         let backend = &call.route.backend;
-        match input.check(call.arguments.get()) {
+        let request = Arc::clone(call);
+        let verdict = in_background_if_large(call.arguments.get().len(), move || {
+            match &request.route.target {
+                Target::Tool { input: Some(input), .. } => input.check(request.arguments.get()),
+                _ => Verdict::Valid,
+            }
+        });
+        match verdict.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic())) {
             Verdict::Valid => {}
             Verdict::Invalid(mistakes) => {
                 info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");
@@ -265,7 +258,7 @@ impl Backends {
                 Made::failed(failure.ending(), words)
             }
         };
-        let answer = backend.redacted(made.answer);
+        let answer = backend.redacted(made.answer).await;
         let answer = match (&answer, backend.rules.max_result) {
             // The caller keeps what is longer.
             (Answer::Result { .. }, Some(_)) => answer,
@@ -331,14 +324,16 @@ impl Backends {
                 // One that a crash has repeated already is not made a third time.
                 if !is_repeat
                     && self.registry.is_repeatable(route)
-                    && Instant::now() < limits.first_end()
-                    // Work that was only asked for was not checked against this schema.
-                    && self.refuse_invalid(&call.request).is_none() =>
+                    && Instant::now() < limits.first_end() =>
             {
                 why
             }
             outcome => return outcome,
         };
+        // Work that was only asked for was not checked against this schema.
+        if self.refuse_invalid(&call.request).await.is_some() {
+            return Err(CallFailure::Call(CallError::Lost(why)));
+        }
         // A repeatable tool has no further effect the second time, so the call is made again, once,
         // like after a crash.
         info!(backend = %name, why, "connection lost; retrying the repeatable call once");
@@ -441,6 +436,7 @@ impl Backends {
                 Permission::Refused(refusal) => Err(refusal.into()),
             }
         };
+        call.permission_check.prepare(&call.request).await;
         may_be()?;
         call.recorder.dispatching(connection.identity.as_ref()).await?;
         // A call that was sent before has been counted; "not made" would be wrong for it.

@@ -245,6 +245,12 @@ pub trait Recorder: Send + Sync + fmt::Debug {
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
     fn now(&self, call: &CallRequest) -> Permission;
 
+    /// Prepares the answer of [`Self::now`] in the background, if it takes long. Without that, rules on
+    /// large arguments would hold up the async thread that makes the call.
+    fn prepare<'a>(&'a self, _call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Counts a call that is dispatched now with the quotas of its app and its backend; the model's
     /// answer if one of them is used up.
     fn count(&self, _call: &CallRequest) -> Result<(), String> {
@@ -318,11 +324,11 @@ impl Progress {
         changed
     }
 
-    /// Whether the call may still be made.
-    pub fn is_permitted(&self) -> bool {
-        self.permission
-            .as_ref()
-            .is_none_or(|(check, request)| matches!(check.now(request), Permission::Given))
+    /// Whether the call may still be made, by the configuration when this returns.
+    pub async fn is_permitted(&self) -> bool {
+        let Some((check, request)) = &self.permission else { return true };
+        check.prepare(request).await;
+        check.now(request) == Permission::Given
     }
 
     /// Notes that the peer is still working on the call.
@@ -368,8 +374,10 @@ impl Progress {
         let params = self.without_secrets(&params, Part::Params).unwrap_or(params);
         let question = Question { key, mark, params, answer };
         let client = self.client.as_ref();
+        if !self.is_permitted().await {
+            return None;
+        }
         match client {
-            _ if !self.is_permitted() => return None,
             Some(client) => client.ask(question)?,
             None => self.person.as_ref()?.try_send(question).ok()?,
         }
@@ -391,7 +399,8 @@ impl Progress {
         if let Some(question) = open_question {
             self.alive_until(question.end()).await;
         }
-        answer.filter(|_| self.is_permitted())
+        let answer = answer?;
+        if self.is_permitted().await { Some(answer) } else { None }
     }
 
     /// Waits for `work`, while the call's time-out does not pass.

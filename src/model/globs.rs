@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::catalog::Tool;
 use super::rights::Rules;
-use super::rules::{Condition, Rule};
+use super::rules::{Condition, ConditionTree, Rule};
 use super::visible::at_most;
 use super::{BackendName, Catalog, Content, Rights, ToolFilter};
 
@@ -26,6 +26,7 @@ pub struct Globs {
     set: GlobSet,
     /// In the order of the set.
     rules: Vec<Rule>,
+    conditions: ConditionTree,
 }
 
 impl Globs {
@@ -33,7 +34,8 @@ impl Globs {
     ///
     /// They cannot be compiled together.
     pub fn new(rules: Vec<Rule>) -> Result<Self, globset::Error> {
-        Ok(Self { set: GlobSet::new(rules.iter().map(|rule| &rule.glob))?, rules })
+        let set = GlobSet::new(rules.iter().map(|rule| &rule.glob))?;
+        Ok(Self { set, conditions: ConditionTree::new(&rules), rules })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -52,7 +54,7 @@ impl Globs {
 
     /// The first that matches a call of the tool `name` with these arguments.
     pub fn of_call(&self, name: &str, arguments: &str) -> Option<&Rule> {
-        self.matching(name).find(|rule| rule.holds(arguments))
+        self.rules.get(self.conditions.first(&self.set.matches(name), arguments)?)
     }
 
     fn matching(&self, name: &str) -> impl Iterator<Item = &Rule> {

@@ -100,10 +100,28 @@ pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
 /// than one beyond these is kept.
 pub fn elements_at_most(text: &str, most: usize) -> Result<Vec<&RawValue>, Unread> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    match deserializer.deserialize_seq(AtMost(most)).map_err(Unread::NotJson)? {
-        elements if elements.len() > most => Err(Unread::TooMany),
-        elements => deserializer.end().map(|()| elements).map_err(Unread::NotJson),
+    let mut elements = Vec::new();
+    let take = |element| {
+        if elements.len() <= most {
+            elements.push(element);
+        }
+    };
+    match deserializer.deserialize_seq(EachElement(take)).map_err(Unread::NotJson) {
+        Ok(()) if elements.len() > most => Err(Unread::TooMany),
+        Ok(()) => deserializer.end().map(|()| elements).map_err(Unread::NotJson),
+        Err(not_json) => Err(not_json),
     }
+}
+
+/// Calls `take` with each element of the array `text`, in their order, and keeps none. An error if
+/// `text` is not one JSON array.
+pub fn each_element<'a>(
+    text: &'a str,
+    take: impl FnMut(&'a RawValue),
+) -> Result<(), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.deserialize_seq(EachElement(take))?;
+    deserializer.end()
 }
 
 /// Why a text cannot be used.
@@ -217,23 +235,20 @@ fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// Collects so many elements of an array, and one more.
-struct AtMost(usize);
+/// Shows each element of an array.
+struct EachElement<F>(F);
 
-impl<'de> Visitor<'de> for AtMost {
-    type Value = Vec<&'de RawValue>;
+impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for EachElement<F> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON array")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut elements = Vec::new();
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
         while let Some(element) = seq.next_element()? {
-            if elements.len() <= self.0 {
-                elements.push(element);
-            }
+            (self.0)(element);
         }
-        Ok(elements)
+        Ok(())
     }
 }

@@ -7,18 +7,19 @@
 //!
 //! Must not: know what becomes of a call that a rule matches, or build a `Value` of all arguments.
 
+mod reading;
+
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::{ptr, slice};
 
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
-use super::json::{each_member, elements};
+pub(super) use reading::ConditionTree;
 
 /// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;
-/// A number with more characters may be rounded to a limit that it is not equal to.
-const EXACT: usize = 15;
 
 /// Tools, and which of their calls.
 #[derive(Debug, Clone)]
@@ -61,8 +62,9 @@ pub fn keys(path: &str) -> Option<Vec<String>> {
 
 impl Rule {
     /// Whether it is about a call of one of its tools with these arguments.
-    pub fn holds(&self, arguments: &str) -> bool {
-        self.when.iter().all(|one| fits_under(arguments, &one.keys, &one.test))
+    #[cfg(test)]
+    fn holds(&self, arguments: &str) -> bool {
+        ConditionTree::new(slice::from_ref(self)).first(&[0], arguments).is_some()
     }
 
     /// Its conditions, for the model and people.
@@ -94,73 +96,18 @@ impl Condition {
     }
 }
 
-impl Test {
-    /// Whether the JSON text `value` fits, or is of another type than can be compared.
-    fn fits(&self, value: &str) -> bool {
-        // What is written as 1e-400 is no zero, and 1e400 is not infinite.
-        let mantissa = value.split(['e', 'E']).next().unwrap_or_default();
-        let is_held = |it: &f64| {
-            it.is_finite() && (*it != 0.0) == mantissa.contains(|c| matches!(c, '1'..='9'))
-        };
-        let number = value.parse::<f64>().ok().filter(is_held);
-        let may_equal = |it, limit: f64| it == limit && value.len() > EXACT;
-        match self {
-            Self::Gt(limit) => number.is_none_or(|it| it > *limit || may_equal(it, *limit)),
-            Self::Lt(limit) => number.is_none_or(|it| it < *limit || may_equal(it, *limit)),
-            Self::Glob(glob) => glob_fits(glob, value, number),
-        }
-    }
-}
-
-/// [`Test::Glob`] for the JSON text `value`, and the `number` that it is.
-fn glob_fits(glob: &GlobMatcher, value: &str, number: Option<f64>) -> bool {
-    let pattern = glob.glob().glob();
-    let as_number = pattern.parse::<f64>().ok();
-    match serde_json::from_str::<Value>(value) {
-        // Servers differ in what they take for `true` and `false`: `"yes"`, `1`, `"True"`.
-        Ok(value) if let Ok(meant) = pattern.parse::<bool>() => match value {
-            Value::Bool(is) => is == meant,
-            Value::String(text) => !text.eq_ignore_ascii_case(if meant { "false" } else { "true" }),
-            _ => true,
-        },
-        Ok(Value::String(text)) => {
-            // Servers written in C read up to the first `\0`.
-            let read = text.split('\0').next().unwrap_or_default();
-            [&text, read].map(plain_path).iter().any(|plain| {
-                // With a slash, as `/etc/**` is meant to match `/etc`.
-                glob.is_match(plain) || glob.is_match(format!("{plain}/"))
-            }) || glob.is_match(&text)
-                // Only the server knows where a relative path begins.
-                || pattern.starts_with('/') && !text.starts_with('/')
-                // Some servers take a text for the number that it is.
-                || as_number.is_some() && text.trim().parse().ok() == as_number
-        }
-        Ok(Value::Number(_) | Value::Bool(_)) => {
-            glob.is_match(value)
-                || number.is_some_and(|it| as_number == Some(it) || glob.is_match(it.to_string()))
-        }
-        _ => true,
-    }
-}
-
-/// Whether one of the values under `keys` in the JSON text `value` fits, or what is there has no keys.
-fn fits_under(value: &str, keys: &[String], test: &Test) -> bool {
-    let Some((key, rest)) = keys.split_first() else { return test.fits(value) };
-    if let (Ok(index), Ok(items)) = (key.parse::<usize>(), elements(value)) {
-        return items.get(index).is_some_and(|item| fits_under(item.get(), rest, test));
-    }
-    let mut found = false;
-    let read = each_member(value, |name, value| {
-        found |= is_key(&name, key) && fits_under(value.get(), rest, test);
-    });
-    found || read.is_err()
-}
-
 /// Whether some servers take `name` for `key`: those written in Go do not look at the case of letters.
 fn is_key(name: &str, key: &str) -> bool {
-    // `ſ` is `s` in upper case, and the Kelvin sign `k` in lower case.
-    let fold = |text: &str| text.to_uppercase().to_lowercase();
     name == key || fold(name) == fold(key)
+}
+
+/// What all keys have in common that some servers take for `key`.
+fn fold(key: &str) -> Cow<'_, str> {
+    if key.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return key.into();
+    }
+    // `ſ` is `s` in upper case, and the Kelvin sign `k` in lower case.
+    key.to_uppercase().to_lowercase().into()
 }
 
 /// The path without `.`, `..` and doubled slashes, by its text alone.

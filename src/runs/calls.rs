@@ -313,7 +313,7 @@ impl Calls {
     /// made. The backend checks it again just before the dispatch, as a reload may have changed it
     /// while the call waited for a person and a permit.
     pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
-        let request = call.request();
+        let request = &call.context.request;
         let route = &request.route;
         if let Target::Own(own) = route.target {
             if let Permission::Refused(refusal) = call.permission_check.now(request) {
@@ -332,12 +332,13 @@ impl Calls {
             return self.make(call).await;
         }
         loop {
+            call.permission_check.prepare(request).await;
             let permission = call.permission_check.now(request);
             if let Permission::Refused(refusal) = permission {
                 return Ok(refused(request, &refusal));
             }
             // Reject invalid arguments before asking a person, who could not correct them.
-            if let Some(invalid) = self.backends.refuse_invalid(request) {
+            if let Some(invalid) = self.backends.refuse_invalid(request).await {
                 return Ok(invalid);
             }
             if permission == Permission::Ask {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -12,8 +13,11 @@ use tokio::sync::watch;
 use super::calls::Calls;
 use crate::backend::calls::Backends;
 use crate::backend::{peer, quota};
-use crate::model::{AppName, CallRequest, Permission};
+use crate::config::Backend;
+use crate::model::rights::permission;
+use crate::model::{AppName, CallRequest, Permission, Rights};
 use crate::settings::Settings;
+use crate::tasks::{LARGE, in_background};
 
 /// The permission of one call.
 #[derive(Debug)]
@@ -22,6 +26,44 @@ pub(super) struct PermissionCheck {
     settings: watch::Receiver<Arc<Settings>>,
     backends: Arc<Backends>,
     approval: Mutex<Approval>,
+    /// What the rules say of the call. They look at all of its arguments, so each set of rules is asked
+    /// once.
+    decision: Mutex<Option<Decision>>,
+}
+
+/// What decides about a call, by the configuration at one moment.
+#[derive(Debug)]
+struct Rules {
+    rights: Option<Arc<Rights>>,
+    backend: Option<Arc<Backend>>,
+}
+
+#[derive(Debug)]
+struct Decision {
+    /// They are held, so that no others can have their addresses.
+    rules: Rules,
+    /// That of a call which no person has approved.
+    permission: Permission,
+}
+
+impl Rules {
+    fn decide(self, call: &CallRequest) -> Decision {
+        let backend = self.backend.as_ref().map(|backend| backend.rules());
+        let CallRequest { route, arguments, .. } = call;
+        let permission =
+            permission(self.rights.as_deref(), backend, route, arguments.get(), false).0;
+        Decision { rules: self, permission }
+    }
+
+    /// Whether these are the same rules, and not only equal ones.
+    fn are(&self, other: &Self) -> bool {
+        is_same(self.rights.as_ref(), other.rights.as_ref())
+            && is_same(self.backend.as_ref(), other.backend.as_ref())
+    }
+}
+
+fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
 
 /// What a person has approved.
@@ -52,6 +94,12 @@ impl PermissionCheck {
         self.backends.registry.definition(&call.route).map(|tool| tool.raw)
     }
 
+    fn rules(&self, call: &CallRequest) -> Rules {
+        let settings = Arc::clone(&self.settings.borrow());
+        let rights = settings.app(&self.app).map(|known| Arc::clone(&known.app.rights));
+        Rules { rights, backend: self.backends.rules(&call.route.backend) }
+    }
+
     fn is_approved(&self, call: &CallRequest) -> bool {
         let approval = self.approval.lock().clone();
         match approval {
@@ -67,9 +115,35 @@ impl PermissionCheck {
 
 impl peer::PermissionCheck for PermissionCheck {
     fn now(&self, call: &CallRequest) -> Permission {
-        let settings = Arc::clone(&self.settings.borrow());
-        let rights = settings.app(&self.app).map(|known| known.app.rights.as_ref());
-        self.backends.permission(rights, call, self.is_approved(call))
+        let rules = self.rules(call);
+        let permission = {
+            let mut last = self.decision.lock();
+            // A reload may have come since.
+            let decision = match last.take() {
+                Some(decision) if decision.rules.are(&rules) => decision,
+                _ => rules.decide(call),
+            };
+            last.insert(decision).permission.clone()
+        };
+        match permission {
+            Permission::Ask if self.is_approved(call) => Permission::Given,
+            permission => permission,
+        }
+    }
+
+    fn prepare<'a>(&'a self, call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let rules = self.rules(call);
+            let is_ready = self.decision.lock().as_ref().is_some_and(|it| it.rules.are(&rules));
+            if is_ready || call.arguments.get().len() < LARGE {
+                return;
+            }
+            let request = Arc::clone(call);
+            // If it has panicked, so will `now`, and the call is answered with an error.
+            if let Ok(decision) = in_background(move || rules.decide(&request)).await {
+                *self.decision.lock() = Some(decision);
+            }
+        })
     }
 
     fn count(&self, call: &CallRequest) -> Result<(), String> {
@@ -90,6 +164,58 @@ impl Calls {
             settings: self.settings.clone(),
             backends: Arc::clone(&self.backends),
             approval: Mutex::default(),
+            decision: Mutex::default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! When the rules are asked again.
+
+    use std::time::Duration;
+
+    use super::peer::PermissionCheck as _;
+    use super::*;
+    use crate::backend::fake;
+    use crate::config::{App, Calls};
+    use crate::model::rights::CallRefusal;
+
+    fn settings(app: &AppName, rights: Rights) -> Arc<Settings> {
+        let limits = Calls {
+            timeout: Duration::from_secs(1),
+            pending_timeout: Duration::from_secs(1),
+            max_concurrent: 1,
+        };
+        let app = App { name: app.clone(), rights: Arc::new(rights), ..App::default() };
+        Arc::new(Settings::new(limits, vec![app], None))
+    }
+
+    #[tokio::test]
+    async fn decision_on_large_arguments_is_prepared_and_lasts_until_a_reload() {
+        let large = format!("{{\"text\":\"{}\"}}", "x".repeat(LARGE));
+        for (arguments, is_prepared) in [("{}", false), (&large, true)] {
+            let call = Arc::new(fake::request("ls", arguments));
+            let (reload, read) = watch::channel(settings(&call.app, Rights::default()));
+            let check = PermissionCheck {
+                app: call.app.clone(),
+                settings: read,
+                backends: Arc::new(Backends::new(Arc::default())),
+                approval: Mutex::default(),
+                decision: Mutex::default(),
+            };
+            check.prepare(&call).await;
+            assert_eq!(check.decision.lock().is_some(), is_prepared);
+            assert_eq!(check.now(&call), Permission::Refused(CallRefusal::Removed));
+            // It is not asked for again: what stands there is the answer.
+            check.decision.lock().as_mut().unwrap().permission = Permission::Ask;
+            check.prepare(&call).await;
+            assert_eq!(check.now(&call), Permission::Ask);
+            check.approve();
+            assert_eq!(check.now(&call), Permission::Given);
+            let none = Rights { backends: Some(<_>::default()), ..Rights::default() };
+            reload.send_replace(settings(&call.app, none));
+            assert_eq!(check.now(&call), Permission::Refused(CallRefusal::Backend));
+        }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Must not: make a call.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,6 +21,8 @@ use crate::backend::quota::Meter;
 use crate::backend::supervisor::Ask;
 use crate::config::Backend;
 use crate::model::Answer;
+use crate::model::redaction::Redaction;
+use crate::tasks::in_background_if_large;
 use crate::{clock, metrics};
 
 /// The owner of a quota, for the model.
@@ -108,21 +111,16 @@ impl BackendHandle {
         Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
-    /// `answer` without what the operator wants removed.
-    pub(super) fn redacted(&self, mut answer: Answer) -> Answer {
-        let redact = &self.rules.redact;
-        let mut count = 0;
-        if let Answer::Result { text, files } = &mut answer {
-            for (number, file) in (1..).zip(files) {
-                if redact.apply(file.filename(), &mut count).is_some() {
-                    file.rename(format!("removed-{number}"), text);
-                }
-            }
+    /// `answer` without what the operator wants removed; large ones are searched in the background.
+    pub(super) async fn redacted(&self, answer: Answer) -> Answer {
+        if self.rules.redact.0.is_empty() {
+            return answer;
         }
-        let (Answer::Result { text, .. } | Answer::Error(text)) = &mut answer;
-        if let Some(replaced) = redact.apply(text, &mut count) {
-            *text = replaced;
-        }
+        let redact = Arc::clone(&self.rules.redact);
+        let (Answer::Result { text, .. } | Answer::Error(text)) = &answer;
+        let redaction = in_background_if_large(text.len(), move || redacted(&redact, answer));
+        let (answer, count) =
+            redaction.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
         self.metrics().redacted.inc_by(count);
         answer
     }
@@ -150,4 +148,21 @@ impl BackendHandle {
     pub fn last_call(&self) -> Option<(SystemTime, bool)> {
         *self.traffic.last_call.lock()
     }
+}
+
+/// `answer` without what `redact` matches, and how many places that were.
+fn redacted(redact: &Redaction, mut answer: Answer) -> (Answer, u64) {
+    let mut count = 0;
+    if let Answer::Result { text, files } = &mut answer {
+        for (number, file) in (1..).zip(files) {
+            if redact.apply(file.filename(), &mut count).is_some() {
+                file.rename(format!("removed-{number}"), text);
+            }
+        }
+    }
+    let (Answer::Result { text, .. } | Answer::Error(text)) = &mut answer;
+    if let Some(replaced) = redact.apply(text, &mut count) {
+        *text = replaced;
+    }
+    (answer, count)
 }

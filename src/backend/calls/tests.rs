@@ -433,7 +433,7 @@ async fn arguments_are_checked_before_a_call_waits() {
     let call = async |arguments: &str| {
         let offer = harness.backends.registry.offer();
         let call = context(offer.route("fs_typed").unwrap(), arguments);
-        match harness.backends.refuse_invalid(&call.request) {
+        match harness.backends.refuse_invalid(&call.request).await {
             Some(made) => made,
             None => harness.backends.call(&call).await,
         }

@@ -254,7 +254,7 @@ impl Http {
         in_session: bool,
         headers: &HeaderMap,
     ) -> Option<StreamableHttpError<HttpFailure>> {
-        if raw_request.lost_sessions() > 0 && !raw_request.is_permitted() {
+        if raw_request.lost_sessions() > 0 && !raw_request.is_permitted().await {
             let why = "the call is no longer permitted".to_owned();
             return Some(StreamableHttpError::Client(HttpFailure::NotSent(why, None)));
         }

@@ -196,8 +196,8 @@ impl RawRequest {
     }
 
     /// Whether its call may still be made.
-    pub(super) fn is_permitted(&self) -> bool {
-        self.progress.is_permitted()
+    pub(super) async fn is_permitted(&self) -> bool {
+        self.progress.is_permitted().await
     }
 
     /// Ends the request; only the first end counts.

@@ -1,5 +1,8 @@
 //! Which arguments fit, however they are written.
 
+mod plain;
+mod readings;
+
 use super::*;
 
 fn when(path: &str, test: Test) -> Rule {

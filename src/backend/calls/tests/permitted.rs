@@ -1,6 +1,6 @@
 //! Permission is asked for where a call is dispatched, each time.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use futures_util::future::BoxFuture;
 
@@ -67,6 +67,38 @@ async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
     let made = harness.backends.call(&wants).await;
     check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 1, "it is not repeated");
+}
+
+/// A permission that is given once it was prepared.
+#[derive(Debug, Default)]
+struct Prepared(AtomicBool);
+
+impl PermissionCheck for Prepared {
+    fn now(&self, _call: &CallRequest) -> Permission {
+        match self.0.load(Ordering::SeqCst) {
+            true => Permission::Given,
+            false => Permission::Ask,
+        }
+    }
+
+    fn prepare<'a>(&'a self, _call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            self.0.store(true, Ordering::SeqCst);
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dispatch_prepares_its_permission_before_it_asks() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.registry.settled().await;
+    let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
+    let permission_check = Arc::new(Prepared::default());
+    let wants = CallContext { permission_check, ..context(&route, "{}") };
+    harness.backends.call(&wants).await;
+    assert_eq!(World::count(&world.calls), 1);
 }
 
 /// Whether the last dispatch that it was told of stands.

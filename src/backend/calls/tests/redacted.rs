@@ -23,7 +23,9 @@ async fn names_of_files_are_removed_in_both_places() {
         files.add(file)
     });
     let answer = Answer::Result { text: lines.join("\n"), files: files.files };
-    let Answer::Result { text, files } = backend.redacted(answer) else { panic!("no result") };
+    let Answer::Result { text, files } = backend.redacted(answer).await else {
+        panic!("no result")
+    };
     let names: Vec<_> = files.iter().map(|file| file.filename()).collect();
     assert_eq!(names, ["removed-1.txt", "plan.txt", "removed-3.txt"]);
     for (line, file) in text.lines().zip(&files) {
