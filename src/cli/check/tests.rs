@@ -220,7 +220,7 @@ error: expected true or false, found a number
             "path": "upstream.sandbox",
             "line": 1,
             "column": 21,
-            "message": "expected true or false, found the number 1",
+            "message": "expected true or false, found a number",
             "cure": null,
         }])
     );
