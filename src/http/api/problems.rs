@@ -20,7 +20,6 @@ use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
-use crate::state_dir::EXPOSED;
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_ANEW, OpenError};
 
@@ -65,6 +64,10 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
     let upstream = &daemon.upstream;
+    let (exposed, cure_of_exposed) = match state.exposed() {
+        Some(exposed) => (Some(exposed.message), exposed.cure),
+        None => (None, String::new()),
+    };
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
@@ -73,7 +76,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("journal", lost, cure("lost")),
         ("replicas", replica.and_then(Replica::disagreement), cure("replicas")),
         ("state", state.unwritten().into_iter().next(), cure("state")),
-        ("state", state.exposed(), EXPOSED.into()),
+        ("state", exposed, cure_of_exposed.into()),
         ("memory", shortage(caller), cure("memory")),
         ("upstream", unreachable, cure("upstream")),
     ];
