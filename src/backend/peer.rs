@@ -466,8 +466,8 @@ impl PeerError {
     }
 
     /// The same, with what to do about it, where the failed connection says that.
-    pub fn with_cure(self, cure: Option<&'static str>) -> Self {
-        Self { cure: cure.map(Cow::Borrowed), ..self }
+    pub fn with_cure(self, cure: Option<Cow<'static, str>>) -> Self {
+        Self { cure, ..self }
     }
 
     /// The same, with what to do about its cause.

@@ -4,6 +4,7 @@
 //! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
 //! a limit, or retry a request whose first try may have run.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,7 @@ mod reply;
 mod request;
 mod session;
 
+pub(super) use answers::encoding;
 pub(super) use events::{MOST_FAILURES, Next, Source, Streams, message};
 use events::{Role, StreamKind, events};
 pub(super) use reply::{ERROR_LIMIT, refusal, skip};
@@ -69,10 +71,10 @@ type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
 pub(super) enum HttpFailure {
     /// No server has run the request.
     #[error("{0}")]
-    NotSent(String, Option<&'static str>),
+    NotSent(String, Option<Cow<'static, str>>),
     /// The request or the response was lost on the way.
     #[error("{0}")]
-    Lost(String, Option<&'static str>),
+    Lost(String, Option<Cow<'static, str>>),
     /// The request was not sent because there is no token, or the server refused a new token.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -88,6 +90,9 @@ pub(super) enum HttpFailure {
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    /// A compressed body, which the bridge cannot read.
+    #[error("HTTP {_0} with a body in the encoding `{_1}`, which the bridge has not asked for")]
+    Encoded(StatusCode, String),
     /// A web page in the place of a message.
     #[error("HTTP {_0} with a web page, where an MCP server has JSON")]
     Page(StatusCode),
@@ -322,6 +327,9 @@ impl Http {
             }
             return Ok(StreamableHttpPostResponse::Accepted);
         };
+        if let Some(encoding) = encoding(response.headers()) {
+            return Err(StreamableHttpError::Client(HttpFailure::Encoded(status, encoding)));
+        }
         if is_events(&response) {
             return self.read_events(message, id, in_session, session, response).await;
         }
@@ -533,6 +541,7 @@ impl HttpFailure {
             }
             Self::Older
             | Self::Unreadable(_)
+            | Self::Encoded(..)
             | Self::Page(_)
             | Self::NotRead(_)
             | Self::Status(_) => PeerErrorKind::Protocol,
@@ -540,9 +549,10 @@ impl HttpFailure {
     }
 
     /// What to do about it, if the failure says that.
-    pub(super) fn cure(&self) -> Option<&'static str> {
-        match self {
-            Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
+    pub(super) fn cure(&self) -> Option<Cow<'static, str>> {
+        let fixed = match self {
+            Self::NotSent(_, cure) | Self::Lost(_, cure) => return cure.clone(),
+            Self::Encoded(..) => Some(answers::ENCODING_CURE),
             Self::Paused(pause) if pause.status == StatusCode::TOO_MANY_REQUESTS => {
                 Some(PAUSE_CURE)
             }
@@ -550,7 +560,8 @@ impl HttpFailure {
             Self::Page(_) => Some(answers::PAGE_CURE),
             Self::Status(status) => answers::cure(*status),
             _ => None,
-        }
+        };
+        fixed.map(Cow::Borrowed)
     }
 
     /// The failure as one of the server.
@@ -588,7 +599,7 @@ impl HttpFailure {
             Self::Paused(pause) => CallError::paused(*pause),
             Self::Older => CallError::Unreadable(self.to_string()),
             Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
-            Self::Page(_) => CallError::Unreadable(self.to_string()),
+            Self::Page(_) | Self::Encoded(..) => CallError::Unreadable(self.to_string()),
             // Without the body, which may hold text that is not meant for the model.
             Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
         }));
