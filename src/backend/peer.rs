@@ -80,7 +80,7 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
         PeerError::new(PeerErrorKind::Timeout, what)
     }
 
-    /// What is odd about a peer that works, if something is.
+    /// What is odd about a peer that works, or about a program that starts, if something is.
     fn remark(&self) -> Option<Remark> {
         None
     }

@@ -260,7 +260,11 @@ impl Api {
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
         let name = self.find(&caller.app, segment)?;
         self.backends().refresh(name.as_str()).await;
-        Ok(response::json(&status::backend(self, &name)))
+        let mut shown = status::backend(self, &name);
+        if let Some(backend) = shown.as_mut().filter(|_| !caller.is_operator) {
+            backend.hide_start();
+        }
+        Ok(response::json(&shown))
     }
 
     /// The backend that a path names, if `app` may use it.

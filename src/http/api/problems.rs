@@ -222,6 +222,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .and_then(|found| found.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
     let left_out = known.catalog.as_ref().and_then(|catalog| catalog.left_out());
+    let cure_of_left_out = left_out.map_or_else(String::new, |one| one.cure.clone());
     let unreadable = known.catalog.as_ref().and_then(|catalog| catalog.unreadable());
     let unchecked = known.catalog.as_ref().and_then(|catalog| catalog.unchecked());
     let exposure =
@@ -239,7 +240,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         (idle_globs, globs::CURE.into()),
         (handle.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")),
         (unsigned, cure("signature")),
-        (left_out.map(str::to_owned), cure("left_out")),
+        (left_out.map(|one| one.message.clone()), cure_of_left_out.into()),
         (unreadable, DEFINITION_CURE.into()),
         (known.features.left_out(), DEFINITION_CURE.into()),
         (unchecked, DEFINITION_CURE.into()),

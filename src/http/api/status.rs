@@ -162,9 +162,22 @@ pub(crate) struct Backend {
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
-    /// What is odd about it, though it works.
+    /// What is odd about it, though it works; while its program starts, for the operator alone.
     #[serde(default)]
     pub(crate) remark: Option<Remark>,
+    /// Its program runs, and has not answered the handshake yet.
+    #[serde(skip)]
+    is_starting: bool,
+}
+
+impl Backend {
+    /// Removes what a program that starts has written: it is not meant for apps.
+    pub(super) fn hide_start(&mut self) {
+        self.last_output = None;
+        if self.is_starting {
+            self.remark = None;
+        }
+    }
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
@@ -245,7 +258,7 @@ pub(crate) struct Config {
 pub(super) fn status(api: &Api, caller: &Caller) -> Status {
     let mut backends = backends(api, &caller.app);
     if !caller.is_operator {
-        backends.iter_mut().for_each(|backend| backend.last_output = None);
+        backends.iter_mut().for_each(Backend::hide_start);
     }
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -321,8 +334,8 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
     let since = registry.states(name).last().map(|(since, _)| rfc3339(*since));
-    let last_output =
-        if known.start == Some(StartStage::Running) { backend.dial.stderr().pop() } else { None };
+    let is_starting = known.start == Some(StartStage::Running);
+    let last_output = if is_starting { backend.dial.stderr().pop() } else { None };
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
@@ -351,6 +364,11 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
         },
-        remark: known.connection.and_then(|_| backend.dial.remark()),
+        remark: if is_starting || known.connection.is_some() {
+            backend.dial.remark()
+        } else {
+            None
+        },
+        is_starting,
     })
 }
