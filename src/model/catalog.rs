@@ -103,7 +103,7 @@ impl Catalog {
             let mut leave_out = |fault, why: String| left_out.push(LeftOut { index, why, fault });
             match super::json::string_member(raw.get(), "name") {
                 Some(name) if name.is_empty() => {
-                    leave_out(Fault::Name, "its name is empty".to_owned())
+                    leave_out(Fault::Name, "its name is empty".to_owned());
                 }
                 Some(name) if !seen.insert(name.clone()) => {
                     let why = format!("an earlier tool has the same name, {:?}", brief(&name));

@@ -59,7 +59,7 @@ pub(crate) struct Shown {
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub(crate) question: Option<Box<RawValue>>,
     /// Why a person is asked about the call once more, though one has approved it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) asked_again: Option<String>,
     /// Why the question has no answer but a denial.
     #[serde(skip_serializing_if = "Option::is_none")]

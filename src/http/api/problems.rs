@@ -64,10 +64,6 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
     let upstream = &daemon.upstream;
-    let (exposed, cure_of_exposed) = match state.exposed() {
-        Some(exposed) => (Some(exposed.message), exposed.cure),
-        None => (None, String::new()),
-    };
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
@@ -76,10 +72,10 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("journal", lost, cure("lost")),
         ("replicas", replica.and_then(Replica::disagreement), cure("replicas")),
         ("state", state.unwritten().into_iter().next(), cure("state")),
-        ("state", exposed, cure_of_exposed.into()),
         ("memory", shortage(caller), cure("memory")),
         ("upstream", unreachable, cure("upstream")),
     ];
+    cases.extend(state.exposed().map(|one| ("state", Some(one.message), one.cure.into())));
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
