@@ -162,6 +162,7 @@ impl Daemon {
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
         let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
+        state.warn_of_exposed();
 
         let doctor = options.doctor();
         let Options { launcher, handed, reload, traces, notes } = options;

@@ -302,10 +302,12 @@ pub fn leaves_outcome_open(status: StatusCode) -> bool {
 /// The pause that a server asks for: `Retry-After`, in seconds or as a date.
 pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    match text.trim().parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number too large to be read is a long time, and no reason to go on at once.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
+    httpdate::parse_http_date(text).ok()?.duration_since(wall).ok()
 }
 
 #[cfg(test)]

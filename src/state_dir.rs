@@ -46,6 +46,57 @@ pub struct Replaced {
     pub cure: &'static str,
 }
 
+/// A file that another user may have read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    pub message: String,
+    pub cure: String,
+}
+
+/// Who may use a file.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    owner: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn read(path: &Path) -> Option<Self> {
+        let facts = fs::metadata(path).ok()?;
+        Some(Self { owner: facts.uid(), mode: facts.mode() & 0o7777 })
+    }
+}
+
+/// What another user may have done with the file at `path`, in a directory that none but its owner may
+/// write.
+///
+/// A file may have been put there by another user before the directory was closed, so its owner and
+/// who may write it matter in a directory of mode 0700, too: the secret in it may be that user's.
+fn exposed_file(path: &Path, file: Access, dir: Access, group_may_read: bool) -> Option<Exposed> {
+    let (shown, mode) = (path.display(), file.mode);
+    if ![0, dir.owner].contains(&file.owner) {
+        let message =
+            format!("{shown} belongs to another user (uid {}), who can write it.", file.owner);
+        let cure = format!("Run `chown {} {shown}`. {MAY_BE_THEIRS}", dir.owner);
+        return Some(Exposed { message, cure });
+    }
+    if mode & 0o022 != 0 {
+        let message = format!("Other users can write {shown} (mode {mode:04o}).");
+        return Some(Exposed {
+            message,
+            cure: format!("Run `chmod go-w {shown}`. {MAY_BE_THEIRS}"),
+        });
+    }
+    // A file can only be read if its directory can be entered.
+    let group = if dir.mode & 0o010 == 0 || group_may_read { 0 } else { 0o040 };
+    let others = if dir.mode & 0o001 == 0 { 0 } else { 0o004 };
+    if mode & (group | others) == 0 {
+        return None;
+    }
+    let message = format!("Other users can read {shown} (mode {mode:04o}).");
+    Some(Exposed { message, cure: EXPOSED.to_owned() })
+}
+
 /// A file in the state directory could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing} {path}{}", self.cure())]
@@ -59,7 +110,7 @@ impl StateError {
     fn cure(&self) -> &'static str {
         match self.source.get_ref() {
             // Its own words say it.
-            Some(inner) if inner.is::<NoFile>() => "",
+            Some(inner) if inner.is::<NoFile>() || inner.is::<TooLarge>() => "",
             _ => "; set `state_dir` to a directory that the bridge may write to",
         }
     }
@@ -69,6 +120,17 @@ impl StateError {
 #[derive(Debug, thiserror::Error)]
 #[error("it is {0} and no file; move it away, and the bridge makes a file in its place")]
 pub struct NoFile(&'static str);
+
+/// A file is larger than what it is for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it has {size} bytes, and at most {limit} are read of it; move it away, and the bridge makes a \
+     file in its place"
+)]
+pub struct TooLarge {
+    size: u64,
+    limit: u64,
+}
 
 /// Opens the file at `path`. A pipe would keep its reader waiting for a writer, and the bridge would
 /// never start; a device may give bytes without end.
@@ -92,10 +154,29 @@ pub fn open_file(options: &mut fs::OpenOptions, path: &Path) -> io::Result<fs::F
     Ok(file)
 }
 
-/// Whether a kept secret can be one. After a crash, a file may be empty, or have zero bytes in the
-/// place of its text.
+/// The most bytes of a file with a secret of the bridge's own.
+const MAX_SECRET_BYTES: u64 = 4 << 10;
+/// The most bytes of the file with the refresh token, which is MANTYX's to choose, and of the file
+/// with the addresses.
+const MAX_TEXT_BYTES: u64 = 64 << 10;
+/// The fewest bytes of a secret. A shorter one can be guessed, and may be what a crash has left of a
+/// longer one.
+const MIN_SECRET_BYTES: usize = 8;
+
+/// The most bytes of the file `name`. Without a limit, a daemon whose token was replaced by a large
+/// file would hold all of it, and read it again with each command.
+fn max_bytes(name: &Path) -> u64 {
+    match name.to_str() {
+        Some(TOKEN | OPERATOR) => MAX_SECRET_BYTES,
+        Some(REFRESH_TOKEN | LISTEN) => MAX_TEXT_BYTES,
+        _ => u64::MAX,
+    }
+}
+
+/// Whether a stored secret can be one. After a crash, a file may be empty, be cut short, or have zero
+/// bytes in the place of its text.
 fn is_secret(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+    text.len() >= MIN_SECRET_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// What to do once a token was replaced.
@@ -164,8 +245,10 @@ impl StateDir {
     /// Tells, in the log and in `problems`, that the file `name` was damaged, and what is used now.
     fn note_replaced(&self, name: &str, instead: &str, cure: &'static str) {
         let path = self.path.join(name);
-        let message =
-            format!("{} was empty or damaged, as after a crash: {instead}.", path.display());
+        let message = format!(
+            "{} was empty, too short or damaged, as after a crash: {instead}.",
+            path.display()
+        );
         warn!(cure, "{message}");
         self.replaced.lock().insert(path, Replaced { message, cure });
     }
@@ -210,25 +293,28 @@ impl StateDir {
         unwritten.values().cloned().collect()
     }
 
-    /// The first file that another user of the machine can read or replace, and its mode. The group
-    /// may read an app's token; all other files are the owner's.
-    pub fn exposed(&self) -> Option<String> {
-        let mode = |path: &Path| Some(fs::metadata(path).ok()?.mode() & 0o7777);
-        let dir = mode(&self.path)?;
+    /// The first file that another user of the machine can read, write or replace, or that is another
+    /// user's. The group may read an app's token; all other files are the owner's.
+    pub fn exposed(&self) -> Option<Exposed> {
+        let dir = Access::read(&self.path)?;
         // In a sticky directory, users cannot replace other users' files.
-        if dir & 0o022 != 0 && dir & 0o1000 == 0 {
-            let path = self.path.display();
-            return Some(format!("Other users can replace files in {path} (mode {dir:04o})."));
+        if dir.mode & 0o022 != 0 && dir.mode & 0o1000 == 0 {
+            let (path, mode) = (self.path.display(), dir.mode);
+            let message = format!("Other users can replace files in {path} (mode {mode:04o}).");
+            return Some(Exposed { message, cure: EXPOSED.to_owned() });
         }
-        // A file can only be reached if its directory can be entered.
-        let [group, others] = [(0o010, 0o060), (0o001, 0o006)]
-            .map(|(enters, reads)| if dir & enters == 0 { 0 } else { reads });
-        let private = [OPERATOR, JOURNAL, REFRESH_TOKEN].map(|name| (name, group | others));
-        [(TOKEN, others)].into_iter().chain(private).find_map(|(name, reads)| {
+        [TOKEN, OPERATOR, JOURNAL, REFRESH_TOKEN].into_iter().find_map(|name| {
             let path = self.path.join(name);
-            let mode = mode(&path).filter(|mode| mode & reads != 0)?;
-            Some(format!("Other users can read {} (mode {mode:04o}).", path.display()))
+            let group_may_read = name == TOKEN;
+            exposed_file(&path, Access::read(&path)?, dir, group_may_read)
         })
+    }
+
+    /// The same in the log, once at the start.
+    pub fn warn_of_exposed(&self) {
+        if let Some(Exposed { message, cure }) = self.exposed() {
+            warn!(cure, "{message}");
+        }
     }
 
     /// The damaged journals that were set aside.
@@ -278,9 +364,15 @@ impl StateDir {
     /// The same as bytes.
     fn read_bytes(&self, path: &Path) -> Result<Option<Vec<u8>>, StateError> {
         let read = || -> io::Result<Vec<u8>> {
+            let limit = max_bytes(path);
             let mut bytes = Vec::new();
-            let mut file = open_file(fs::OpenOptions::new().read(true), &self.path.join(path))?;
-            file.read_to_end(&mut bytes)?;
+            let file = open_file(fs::OpenOptions::new().read(true), &self.path.join(path))?;
+            let size = file.metadata()?.len();
+            if size > limit {
+                return Err(io::Error::other(TooLarge { size, limit }));
+            }
+            // Another process may lengthen it meanwhile.
+            file.take(limit).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
         match read() {
@@ -374,8 +466,12 @@ struct RefreshToken {
     refresh_token: String,
 }
 
-/// The cure for [`StateDir::exposed`].
-pub const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
+/// What to do about a secret that another user may have chosen.
+const MAY_BE_THEIRS: &str = "If you cannot tell that its content is the bridge's own, remove it and start \
+                             the bridge again.";
+
+/// What to do about files that others can read or replace.
+const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
                            and replace what they may have read.";
 
 pub const TOKEN: &str = "token";
@@ -387,183 +483,4 @@ const KEPT: [&str; 2] = ["catalogs", "pins"];
 const JOURNAL: &str = "journal";
 
 #[cfg(test)]
-mod tests {
-    //! The token is made once and is its owner's alone.
-
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-
-    #[test]
-    fn a_token_is_made_once_and_private() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().join("a/b"));
-        state.create().unwrap();
-        assert!(state.existing(TOKEN).unwrap().is_none());
-        let token = state.token().unwrap().expose_secret().to_owned();
-        assert_eq!(token.len(), 4 + 64);
-        assert_eq!(state.token().unwrap().expose_secret(), token);
-        let mode = |path: &str| state.path().join(path).metadata().unwrap().permissions().mode();
-        assert_eq!(mode(TOKEN) & 0o777, 0o600);
-        let operator = state.operator().unwrap().expose_secret().to_owned();
-        assert_ne!(operator, token);
-        assert_eq!(mode(OPERATOR) & 0o777, 0o600);
-        assert_eq!(mode("") & 0o777, 0o700);
-    }
-
-    #[test]
-    fn what_other_users_can_read_is_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().join("state"));
-        state.create().unwrap();
-        state.token().unwrap();
-        state.operator().unwrap();
-        let set = |name: &str, mode| {
-            let path = state.path().join(name);
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        };
-        for (dir, token, operator, told) in [
-            (0o700, 0o600, 0o600, None),
-            (0o755, 0o600, 0o600, None),
-            // Nobody else gets as far as the files.
-            (0o700, 0o666, 0o666, None),
-            (0o755, 0o644, 0o600, Some("token (mode 0644)")),
-            (0o755, 0o600, 0o604, Some("operator (mode 0604)")),
-            // A group may have the token that apps use.
-            (0o750, 0o640, 0o600, None),
-            (0o750, 0o640, 0o640, Some("operator (mode 0640)")),
-            (0o770, 0o600, 0o600, Some("(mode 0770)")),
-            (0o1777, 0o600, 0o600, None),
-        ] {
-            for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
-                set(name, mode);
-            }
-            let found = state.exposed();
-            let case = format!("{dir:o} {token:o} {operator:o}: {found:?}");
-            assert_eq!(found.is_some(), told.is_some(), "{case}");
-            assert!(found.unwrap_or_default().contains(told.unwrap_or_default()), "{case}");
-        }
-    }
-
-    #[test]
-    fn what_could_not_be_written_is_told_until_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().to_owned());
-        // A directory cannot be replaced by a file.
-        fs::create_dir_all(dir.path().join("listen/x")).unwrap();
-        let clone = state.clone();
-        clone.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap_err();
-        let [told] = &state.unwritten()[..] else { panic!("{state:?}") };
-        assert!(told.contains("listen"), "{told}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
-        fs::remove_dir_all(dir.path().join("listen")).unwrap();
-        state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
-        assert!(state.unwritten().is_empty());
-    }
-
-    #[test]
-    fn drafts_of_processes_that_are_gone_are_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().to_owned());
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let gone = child.id();
-        let own = std::process::id();
-        child.wait().unwrap();
-        fs::create_dir(dir.path().join("pins")).unwrap();
-        let mut stay = vec![format!("listen.new{own}"), "listen".into(), "pins/fs.json".into()];
-        stay.extend([format!("notes.new{gone}"), "pins/fs.new".into(), "token.new0".into()]);
-        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")].iter().chain(&stay)
-        {
-            fs::write(dir.path().join(name), "x").unwrap();
-        }
-        state.sweep_drafts();
-        stay.iter().for_each(|name| assert!(dir.path().join(name).exists(), "{name}"));
-        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")] {
-            assert!(!dir.path().join(&name).exists(), "{name}");
-        }
-    }
-
-    #[test]
-    fn damaged_secret_is_replaced_and_told() {
-        for damage in ["", " \n", "\0\0\0\0\0\0\0\0", "mbt_\u{1b}"] {
-            let dir = tempfile::tempdir().unwrap();
-            let state = StateDir::new(dir.path().to_owned());
-            for name in [TOKEN, OPERATOR] {
-                fs::write(dir.path().join(name), damage).unwrap();
-                assert!(state.existing(name).unwrap().is_none(), "{damage:?}");
-            }
-            let secrets = [state.token().unwrap(), state.operator().unwrap()];
-            for (secret, prefix) in secrets.iter().zip(["mbt_", "mbo_"]) {
-                let text = secret.expose_secret();
-                assert!(text.starts_with(prefix) && text.len() == 4 + 64, "{damage:?}");
-            }
-            let told = state.clone().replaced();
-            assert_eq!(told.len(), 2, "{damage:?}");
-            assert!(told[0].message.contains("operator") && told[0].cure.contains("--operator"));
-            assert!(told[1].message.contains("token") && told[1].cure.contains("apps"));
-            // The next start finds nothing to tell.
-            let next = StateDir::new(dir.path().to_owned());
-            assert_eq!(next.token().unwrap().expose_secret(), secrets[0].expose_secret());
-            assert!(next.replaced().is_empty());
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().to_owned());
-        fs::write(dir.path().join(TOKEN), [0xff, 0xfe]).unwrap();
-        state.token().unwrap();
-        assert_eq!(state.replaced().len(), 1, "no text at all");
-    }
-
-    #[test]
-    fn damaged_refresh_token_is_told_and_the_configured_one_used() {
-        for damage in ["", "\0\0", "{\"of\":"] {
-            let dir = tempfile::tempdir().unwrap();
-            let state = StateDir::new(dir.path().to_owned());
-            fs::write(dir.path().join(REFRESH_TOKEN), damage).unwrap();
-            assert!(state.refresh_token("x").unwrap().is_none());
-            let [told] = &state.replaced()[..] else { panic!("{damage:?}") };
-            assert!(told.message.contains(REFRESH_TOKEN), "{}", told.message);
-        }
-    }
-
-    /// Nothing writes to the pipe, so that a reader would wait for ever.
-    #[test]
-    fn pipe_or_device_in_place_of_a_file_is_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path().to_owned());
-        let make = |name: &str| {
-            let path = dir.path().join(name);
-            rustix::fs::mknodat(
-                rustix::fs::CWD,
-                &path,
-                rustix::fs::FileType::Fifo,
-                rustix::fs::Mode::RUSR,
-                0,
-            )
-            .unwrap();
-        };
-        [TOKEN, LISTEN, REFRESH_TOKEN].into_iter().for_each(make);
-        std::os::unix::fs::symlink("/dev/zero", dir.path().join(OPERATOR)).unwrap();
-        let errors = [
-            state.token().unwrap_err(),
-            state.operator().unwrap_err(),
-            state.listen().unwrap_err(),
-            state.refresh_token("x").unwrap_err(),
-        ];
-        for (error, what) in errors.iter().zip(["a pipe", "a device", "a pipe", "a pipe"]) {
-            let text = error_chain(error);
-            assert!(text.contains(what) && text.contains("move it away"), "{text}");
-            assert!(!text.contains("set `state_dir`"), "{text}");
-        }
-        state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
-        assert_eq!(state.listen().unwrap(), ["http://127.0.0.1:1"], "a file takes its place");
-    }
-
-    #[test]
-    fn what_cannot_be_written_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
-        let error = StateDir::new(file.join("sub")).create().unwrap_err();
-        assert!(error.to_string().contains("sub"), "{error}");
-    }
-}
+mod tests;

@@ -207,6 +207,7 @@ impl Dial for McpDialer {
 
     fn remark(&self) -> Option<Remark> {
         match &*self.observed.lock() {
+            Some(observed) if !observed.oddities.has_shaken_hands() => observed.starting_remark(),
             Some(observed) => observed.oddities.remark(),
             None => self.oddities.lock().remark(),
         }

@@ -7,9 +7,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,14 +17,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
 use super::diagnosis::Remark;
 use super::log::Removal;
 use super::program::hiding::Exposure;
-use super::seat::Seat;
 use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
@@ -36,8 +31,10 @@ use crate::{error_chain, http_client};
 
 mod client;
 mod cures;
+mod progress;
 
 pub use client::{McpClient, Modes, Question};
+pub use progress::{MAX_QUESTION, Progress, TASK_SILENCE};
 
 pub use crate::http_client::NotRead;
 
@@ -80,7 +77,7 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
         PeerError::new(PeerErrorKind::Timeout, what)
     }
 
-    /// What is odd about a peer that works, if something is.
+    /// What is odd about a peer that works, or about a program that starts, if something is.
     fn remark(&self) -> Option<Remark> {
         None
     }
@@ -277,149 +274,6 @@ impl NotRecorded {
     }
 }
 
-/// The longest progress notification that is passed on, in bytes: several wait for a slow client.
-const MAX_PROGRESS: usize = 64 << 10;
-
-/// The longest question of a server, in bytes: many may be open. A person is not shown more either.
-pub const MAX_QUESTION: usize = 64 << 10;
-
-/// How long a peer may give no news of a task that it has taken before the call fails. A restart of
-/// the peer, or of a gateway before it, takes less.
-pub const TASK_SILENCE: Duration = Duration::from_secs(60);
-
-/// How often an open question extends the time-out of its call.
-const ALIVE: Duration = Duration::from_secs(1);
-
-/// The signs of progress of one call. The peer gives them, and each extends the caller's time-out.
-/// Several signs before the caller looks count as one.
-#[derive(Debug, Clone, Default)]
-pub struct Progress {
-    touched: Arc<Notify>,
-    pub(super) client: Option<Arc<McpClient>>,
-    person: Option<mpsc::Sender<Question>>,
-    permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
-    /// The permits of the call.
-    pub(super) seat: Option<Arc<Seat>>,
-    /// What is removed from what the peer says.
-    pub(super) removal: Removal,
-}
-
-impl Progress {
-    /// The progress of a call that `client` has made, if an MCP client has. Without one, `person`
-    /// takes the questions of the call's server.
-    pub fn of(
-        client: Option<Arc<McpClient>>,
-        person: Option<mpsc::Sender<Question>>,
-        check: Arc<dyn PermissionCheck>,
-        request: Arc<CallRequest>,
-    ) -> Self {
-        Self { client, person, permission: Some((check, request)), ..Self::default() }
-    }
-
-    /// `json` of the peer without what matches, if anything does.
-    pub fn without_secrets(&self, json: &RawValue, part: Part) -> Option<Box<RawValue>> {
-        let mut count = 0;
-        let changed = self.removal.redact.in_json(json, part, &mut count);
-        self.removal.redacted.inc_by(count);
-        changed
-    }
-
-    /// Whether the call may still be made, by the configuration when this returns.
-    pub async fn is_permitted(&self) -> bool {
-        let Some((check, request)) = &self.permission else { return true };
-        check.prepare(request).await;
-        check.now(request) == Permission::Given
-    }
-
-    /// Notes that the peer is still working on the call.
-    pub fn touch(&self) {
-        self.touched.notify_one();
-    }
-
-    /// The same, where an MCP server said so with these parameters of `notifications/progress`.
-    pub fn report(&self, params: &RawValue) {
-        self.touch();
-        if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref())
-            && params.get().len() <= MAX_PROGRESS
-        {
-            // A client that reads slowly misses some progress; the next one says more anyway.
-            let changed = self.without_secrets(params, Part::Params);
-            progress.try_send(changed.unwrap_or_else(|| params.to_owned())).ok();
-        }
-    }
-
-    /// Keeps an error of an MCP server for the client, as its revision has a meaning for it.
-    pub fn error(&self, mut error: ErrorReply) {
-        if let Some(client) = &self.client {
-            // The answer has the same text, and counts it.
-            error.redact(&self.removal, &mut 0);
-            client.keep_error(error);
-        }
-    }
-
-    /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call, or to a person if no client has; returns the `ElicitResult`. The server has
-    /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
-    ///
-    /// `None` if no client can answer it, the daemon stops, or the call may not be made any more: the
-    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does. Other
-    /// calls have its permits.
-    pub async fn ask(
-        &self,
-        key: Option<String>,
-        mark: String,
-        params: Box<RawValue>,
-    ) -> Option<Box<RawValue>> {
-        let (answer, mut answered) = oneshot::channel();
-        let params = self.without_secrets(&params, Part::Params).unwrap_or(params);
-        let question = Question { key, mark, params, answer };
-        let client = self.client.as_ref();
-        if !self.is_permitted().await {
-            return None;
-        }
-        match client {
-            Some(client) => client.ask(question)?,
-            None => self.person.as_ref()?.try_send(question).ok()?,
-        }
-        // Dropped with the call, if it ends before the answer: then the count has no reader.
-        let (unread, never) = <(AtomicUsize, CancellationToken)>::default();
-        // What asks a person knows by itself when the daemon stops.
-        let (open, draining) =
-            client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
-        open.fetch_add(1, Ordering::Relaxed);
-        let open_question = self.seat.as_ref().map(Seat::open_question);
-        let answer = self.alive_until(async {
-            tokio::select! {
-                answer = &mut answered => answer.ok(),
-                () = draining.cancelled() => None,
-            }
-        });
-        let answer = answer.await;
-        open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(question) = open_question {
-            self.alive_until(question.end()).await;
-        }
-        let answer = answer?;
-        if self.is_permitted().await { Some(answer) } else { None }
-    }
-
-    /// Waits for `work`, while the call's time-out does not pass.
-    async fn alive_until<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                () = sleep(ALIVE) => self.touch(),
-            }
-        }
-    }
-
-    /// Ends when the call has been touched since this last ended.
-    pub async fn touched(&self) {
-        self.touched.notified().await;
-    }
-}
-
 /// A pause that a peer has asked for with `Retry-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestedPause {
@@ -494,8 +348,8 @@ impl PeerError {
     }
 
     /// The same, with what to do about it, where the failed connection says that.
-    pub fn with_cure(self, cure: Option<&'static str>) -> Self {
-        Self { cure: cure.map(Cow::Borrowed), ..self }
+    pub fn with_cure(self, cure: Option<Cow<'static, str>>) -> Self {
+        Self { cure, ..self }
     }
 
     /// The same, with what to do about its cause.

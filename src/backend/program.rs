@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,9 @@ mod spawner;
 
 /// The variables that a program inherits from the bridge's environment, besides [`PASSED_ON`].
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The most bytes that Linux reads of the first line of a script.
+const MAX_FIRST_LINE: u64 = 256;
 
 /// The environment that `program` gets. What its entry says comes last, and so wins.
 fn environment(program: &Program) -> BTreeMap<String, OsString> {
@@ -132,13 +137,21 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
 
 fn find(program: &Program) -> Result<PathBuf, Cause> {
     let Program { command, cwd, env, .. } = program;
-    if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return Err(Cause::NoDirectory(cwd.clone()));
+    if let Some(cwd) = cwd {
+        match cwd.metadata() {
+            Ok(facts) if facts.is_dir() => (),
+            Ok(_) => return Err(Cause::CwdIsFile(cwd.clone())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Cause::NoAccess(cwd.clone()));
+            }
+            Err(_) => return Err(Cause::NoDirectory(cwd.clone())),
+        }
     }
     if command.contains('/') {
         let file = cwd.as_ref().map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
         return match std::path::absolute(&file) {
-            Ok(file) if is_program(&file) => Ok(file),
+            Ok(file) if is_program(&file) => with_good_first_line(file),
+            Ok(file) if file.is_dir() => Err(Cause::IsDirectory(file)),
             Ok(file) if file.exists() => Err(Cause::NotExecutable(file)),
             _ => Err(Cause::NoProgram),
         };
@@ -150,6 +163,21 @@ fn find(program: &Program) -> Result<PathBuf, Cause> {
         .filter(|file| file.is_absolute())
         .find(|file| is_program(file))
         .ok_or_else(|| program.without_windows().map_or(Cause::NotInPath, Cause::OfWindows))
+        .and_then(with_good_first_line)
+}
+
+/// The program `file`, unless it is a script whose first line ends with a carriage return. That
+/// character becomes part of the interpreter's name, and the system says only that a file is missing.
+fn with_good_first_line(file: PathBuf) -> Result<PathBuf, Cause> {
+    let mut start = Vec::new();
+    let is_read = File::open(&file)
+        .and_then(|script| script.take(MAX_FIRST_LINE).read_to_end(&mut start))
+        .is_ok();
+    let first_line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if is_read && first_line.starts_with(b"#!") && first_line.ends_with(b"\r") {
+        return Err(Cause::WindowsLineEnd(Some(file)));
+    }
+    Ok(file)
 }
 
 fn is_program(file: &Path) -> bool {
@@ -259,3 +287,6 @@ impl Drop for Group {
         self.kill();
     }
 }
+
+#[cfg(test)]
+mod tests;

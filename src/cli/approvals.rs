@@ -129,6 +129,9 @@ fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
     };
     page.note(HEADING, format!("{what}, app {app}, {run}"));
     page.note(PLAIN, format!("asked {since} ago, expires in {left}"));
+    if let Some(why) = &one.asked_again {
+        page.note(BAD, why);
+    }
     // The daemon has already written out what a terminal does not show. Every space counts.
     page.verbatim(PLAIN, one.arguments_text.as_deref().unwrap_or_default());
     if let Some(asked) = question_of(one) {
@@ -187,7 +190,7 @@ mod tests {
              "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
              "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
             {"id":"apr_2","state":"waiting","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
-             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
+             "argumentsText":"{}","askedAgain":"Its tool has changed.","since":"2026-01-01T00:01:15.000Z",
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
             {"id":"apr_3","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
@@ -221,6 +224,7 @@ asked 9s ago, expires in 4m 5s
 apr_2
 hr of hr, app b, by hand
 asked 0s ago, expires in 1s
+Its tool has changed.
 {}
 
 apr_3

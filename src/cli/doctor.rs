@@ -25,7 +25,7 @@ use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::Redaction;
 use crate::model::sentences::named;
-use crate::state_dir::{EXPOSED, StateDir};
+use crate::state_dir::StateDir;
 
 /// How long one check may take: longer than the default of `refresh.timeout`, after which a server
 /// that hangs is told with what it has written meanwhile.
@@ -59,8 +59,8 @@ pub(super) async fn doctor(
         check.begin("file").warn(warning, cure("reference"));
     }
     let state = StateDir::new(config.state_dir.clone());
-    if let Some(what) = state.exposed() {
-        check.begin("state").warn(what.trim_end_matches('.'), EXPOSED);
+    if let Some(exposed) = state.exposed() {
+        check.begin("state").warn(exposed.message.trim_end_matches('.'), exposed.cure);
     }
     for damaged in state.damaged_journals() {
         let finding = format!("a damaged journal was set aside as {}", damaged.display());

@@ -12,7 +12,11 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::visible::{brief, line};
-use super::{InputSchema, form, limits};
+use super::{InputSchema, Members, form, limits};
+
+mod left_out;
+
+pub use left_out::{Cut, Fault, LeftOut, Omission};
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]
@@ -21,8 +25,8 @@ pub struct Catalog {
     digest: String,
     /// The tools that are not listed any more, by place.
     gone: Vec<Gone>,
-    /// The part of the peer's list that is not offered, in a sentence.
-    left_out: Option<String>,
+    /// The part of the peer's list that is not offered.
+    left_out: Option<Omission>,
 }
 
 /// The content of a [`Catalog`], by the kind of its backend.
@@ -73,15 +77,6 @@ pub struct Gone {
     since: u64,
 }
 
-/// A tool that the server listed and that cannot be offered.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Its place in the server's list, from 0.
-    pub index: usize,
-    /// One sentence for the log.
-    pub why: String,
-}
-
 impl Catalog {
     /// The catalog of an MCP server, out of the entries of its `tools/list`, in its order.
     ///
@@ -105,13 +100,16 @@ impl Catalog {
         let mut left_out = Vec::new();
         let mut seen = HashSet::new();
         for (index, raw) in tools.into_iter().enumerate() {
-            let mut leave_out = |why: String| left_out.push(LeftOut { index, why });
+            let mut leave_out = |fault, why: String| left_out.push(LeftOut { index, why, fault });
             match super::json::string_member(raw.get(), "name") {
-                Some(name) if name.is_empty() => leave_out("its name is empty".to_owned()),
-                Some(name) if !seen.insert(name.clone()) => {
-                    leave_out(format!("an earlier tool has the same name, {:?}", brief(&name)));
+                Some(name) if name.is_empty() => {
+                    leave_out(Fault::Name, "its name is empty".to_owned());
                 }
-                Some(name) => match limits::check(raw.get()).and_then(|()| fits(&name, &raw)) {
+                Some(name) if !seen.insert(name.clone()) => {
+                    let why = format!("an earlier tool has the same name, {:?}", brief(&name));
+                    leave_out(Fault::SameName, why);
+                }
+                Some(name) => match fault(&name, &raw, &mut fits) {
                     Ok(()) if kept.len() < limits::MAX_TOOLS => {
                         let raw: Arc<RawValue> = raw.into();
                         let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
@@ -119,14 +117,18 @@ impl Catalog {
                         let flaw = flaw.map(|flaw| line(&flaw, MAX_FLAW).into());
                         kept.push(Tool { name, raw, input, flaw });
                     }
-                    Ok(()) => leave_out(format!(
-                        "{:?} is one more than the {} that a server may have",
-                        brief(&name),
-                        limits::MAX_TOOLS
-                    )),
-                    Err(why) => leave_out(format!("{:?} {why}", brief(&name))),
+                    Ok(()) => {
+                        let (name, most) = (brief(&name), limits::MAX_TOOLS);
+                        let why =
+                            format!("{name:?} is one more than the {most} that a server may have");
+                        leave_out(Fault::Size, why);
+                    }
+                    Err((fault, why)) => leave_out(fault, format!("{:?} {why}", brief(&name))),
                 },
-                None => leave_out("it is not an object with exactly one string `name`".to_owned()),
+                None => {
+                    let why = "it is not an object with exactly one string `name`".to_owned();
+                    leave_out(Fault::Name, why);
+                }
             }
         }
         (Self::new(Content::Mcp { server_info, tools: kept }), left_out)
@@ -212,19 +214,14 @@ impl Catalog {
     /// The same, where `left_out` of what the peer listed is missing; `cut` says why its list was not
     /// read to the end.
     #[must_use]
-    pub fn without(mut self, left_out: &[LeftOut], cut: Option<&str>) -> Self {
-        let mut sentences: Vec<String> = cut.map(|why| format!("{why}.")).into_iter().collect();
-        if !left_out.is_empty() {
-            let named = left_out.iter().map(|one| format!("number {} ({})", one.index, one.why));
-            sentences.push(format!("Tools are left out: {}.", listed(named)));
-        }
-        self.left_out = (!sentences.is_empty()).then(|| sentences.join(" "));
+    pub fn without(mut self, left_out: &[LeftOut], cut: Option<&Cut>) -> Self {
+        self.left_out = Omission::new(left_out, cut);
         self
     }
 
-    /// The part of the peer's list that is not offered, in a sentence.
-    pub fn left_out(&self) -> Option<&str> {
-        self.left_out.as_deref()
+    /// The part of the peer's list that is not offered.
+    pub fn left_out(&self) -> Option<&Omission> {
+        self.left_out.as_ref()
     }
 
     /// The tools that MCP clients and the APIs of models are not given, and the member of each that
@@ -288,6 +285,25 @@ impl Catalog {
             Content::A2a { .. } | Content::Local { .. } => 1,
         }
     }
+}
+
+/// What is wrong with the tool `name`, and why, in words that follow its name.
+fn fault(
+    name: &str,
+    tool: &RawValue,
+    fits: &mut impl FnMut(&str, &RawValue) -> Result<(), String>,
+) -> Result<(), (Fault, String)> {
+    if let Err(why) = limits::check(tool.get()) {
+        let fault = if limits::Shape::of(tool.get()).depth > limits::MAX_DEPTH {
+            Fault::Nesting
+        } else if Members::read(tool.get()).is_err() {
+            Fault::Unreadable
+        } else {
+            Fault::Size
+        };
+        return Err((fault, why));
+    }
+    fits(name, tool).map_err(|why| (Fault::Header, why))
 }
 
 /// The first of `items`, and how many more there are; empty if there is none.
@@ -411,20 +427,5 @@ mod tests {
         let definition = RawValue::from_string(text.to_owned()).unwrap();
         let catalog = Catalog::local(Arc::new(InputSchema::of_local(definition.into())));
         assert!(catalog.unchecked().is_some_and(|told| told.contains("/properties/n/type: ")));
-    }
-
-    #[test]
-    fn what_is_one_tool_too_many_is_left_out_and_told() {
-        let tool = |n| RawValue::from_string(format!(r#"{{"name":"t{n}"}}"#)).unwrap();
-        let tools = (0..limits::MAX_TOOLS + 12).map(tool).collect();
-        let (catalog, left_out) = Catalog::mcp(None, tools);
-        let digest = catalog.digest().to_owned();
-        let catalog = catalog.without(&left_out, Some("The list goes on"));
-        assert_eq!((catalog.tool_count(), left_out.len()), (limits::MAX_TOOLS, 12));
-        let told = catalog.left_out().unwrap();
-        assert!(told.starts_with("The list goes on. Tools are left out: number 2000 ("), "{told}");
-        assert!(told.contains("\"t2000\"") && told.ends_with("and 2 more."), "{told}");
-        assert_eq!(catalog.digest(), digest, "it is no part of what is offered");
-        assert_eq!(catalog.without(&[], None).left_out(), None);
     }
 }

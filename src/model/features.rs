@@ -98,6 +98,11 @@ impl Features {
         }
     }
 
+    /// Notes why the list of this kind was not read to its end.
+    pub fn cut(&mut self, kind: Feature, why: &str) {
+        self.left_out.push(format!("the rest of {} ({why})", kind.list));
+    }
+
     /// The definitions that clients do not get, in a sentence.
     pub fn left_out(&self) -> Option<String> {
         let named = listed(self.left_out.iter().cloned());

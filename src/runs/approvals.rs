@@ -84,6 +84,9 @@ pub struct Approval {
     pub arguments: Option<Arc<RawValue>>,
     /// Its server asks; otherwise the call itself waits.
     pub is_question: bool,
+    /// Why a person is asked about the call once more.
+    #[serde(default)]
+    pub asked_again: Option<String>,
     /// What the server asks, while that waits.
     pub question: Option<Arc<question::Question>>,
     /// SHA-256 of their bytes, in hex.
@@ -157,6 +160,18 @@ impl Approvals {
         question: Option<(question::Question, &str)>,
         until: Instant,
     ) -> Result<Question<'_>, TooMany> {
+        self.ask_again(call, question, None, until)
+    }
+
+    /// The same, and `why_again` is shown: without it, a person who has approved the call takes the
+    /// second question for a mistake.
+    pub(super) fn ask_again(
+        &self,
+        call: &CallRequest,
+        question: Option<(question::Question, &str)>,
+        why_again: Option<&str>,
+        until: Instant,
+    ) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.inner.lock();
         let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
@@ -189,6 +204,7 @@ impl Approvals {
             tool: call.tool().to_owned(),
             arguments: Some(call.arguments.clone().into()),
             is_question: question.is_some(),
+            asked_again: why_again.map(str::to_owned),
             question: question.map(|(question, _)| Arc::new(question)),
             digest: hex(&Sha256::digest(arguments)),
             since,

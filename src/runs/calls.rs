@@ -98,7 +98,7 @@ pub(super) struct ActiveCall {
     pub context: CallContext,
     pub recorder: Arc<CallRecorder>,
     pub observer: CallObserver,
-    permission_check: Arc<PermissionCheck>,
+    pub(super) permission_check: Arc<PermissionCheck>,
     /// What the call's server asks a person.
     pub questions: tokio::sync::Mutex<mpsc::Receiver<Question>>,
     /// The run that waits for the call. `None` for a call by hand, and for one whose first answer

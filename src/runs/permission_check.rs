@@ -100,6 +100,16 @@ impl PermissionCheck {
         Rules { rights, backend: self.backends.rules(&call.route.backend) }
     }
 
+    /// Why a person is asked about the call once more, if one has approved it.
+    pub(super) fn why_again(&self) -> Option<&'static str> {
+        match *self.approval.lock() {
+            Approval::CallOf(_) => Some(
+                "A person has approved this call, and the definition of its tool has changed since.",
+            ),
+            Approval::Nothing | Approval::Call => None,
+        }
+    }
+
     fn is_approved(&self, call: &CallRequest) -> bool {
         let approval = self.approval.lock().clone();
         match approval {

@@ -83,7 +83,8 @@ impl Calls {
         let left = call.context.deadline.saturating_duration_since(Instant::now());
         let until = Instant::now() + approval::patience(left);
         let is_servers = question.is_some();
-        let asked = self.approvals.ask(call.request(), question, until)?;
+        let again = if is_servers { None } else { call.permission_check.why_again() };
+        let asked = self.approvals.ask_again(call.request(), question, again, until)?;
         call.observer.waits(is_servers);
         let decision = tokio::select! {
             decision = asked.decided() => decision,

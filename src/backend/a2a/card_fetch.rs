@@ -132,7 +132,7 @@ async fn file(path: &Path) -> Result<Fresh, PeerError> {
     let card = read.map_err(io::Error::other).flatten().map_err(|error| {
         let why = format!("cannot read the card {}", path.display());
         let cure = "Put the agent's card there, or correct `card_file`. The bridge looks again.";
-        PeerError::new(PeerErrorKind::Connect, why).because(error).with_cure(Some(cure))
+        PeerError::new(PeerErrorKind::Connect, why).because(error).with_cure(Some(cure.into()))
     })?;
     Ok(Fresh { bytes: card.text.into(), url: None })
 }

@@ -134,7 +134,7 @@ impl BackendHandle {
         self.traffic.in_flight.len()
     }
 
-    /// Notes that an MCP client with a session calls it: such a client may expect that the server
+    /// Notes that an MCP client with a session calls it, or reads something of it: such a client may expect that the server
     /// keeps something between its calls.
     pub fn note_session_call(&self) {
         *self.traffic.last_session_call.lock() = Some(clock::now());

@@ -12,6 +12,15 @@ use crate::config::Program;
 pub(in crate::backend) enum Cause {
     /// The configured working directory.
     NoDirectory(PathBuf),
+    /// What `cwd` names is no directory.
+    CwdIsFile(PathBuf),
+    /// The directory that `command` names.
+    IsDirectory(PathBuf),
+    /// The first line of this script ends as lines of Windows do; `None` for a script that the program
+    /// has started itself.
+    WindowsLineEnd(Option<PathBuf>),
+    /// A shell may not run this file.
+    NotRunnable(PathBuf),
     /// A path as `command`, with no file there.
     NoProgram,
     /// A bare name as `command`.
@@ -109,6 +118,14 @@ impl fmt::Display for Cause {
             Self::NoDirectory(cwd) => {
                 return write!(f, "its working directory {} does not exist", cwd.display());
             }
+            Self::CwdIsFile(cwd) => {
+                return write!(f, "its working directory {} is no directory", cwd.display());
+            }
+            Self::IsDirectory(_) => "it is a directory",
+            Self::WindowsLineEnd(_) => {
+                "the first line of its script ends with a carriage return, as lines of Windows do"
+            }
+            Self::NotRunnable(path) => return write!(f, "it may not run {}", path.display()),
             Self::NoProgram => "there is no such program",
             Self::NotInPath => "there is no such program in the PATH of the bridge",
             Self::OfWindows(_) => "it is a program of Windows, and there is none here",
@@ -180,6 +197,8 @@ impl Cause {
     pub(in crate::backend) fn plain(&self) -> String {
         let text = match self {
             Self::NoDirectory(_) => "its working directory does not exist",
+            Self::CwdIsFile(_) => "its working directory is a file",
+            Self::NotRunnable(_) => "a file that it starts may not be run",
             Self::NotConfined(..) => "it could not be confined",
             Self::NoScript(_) => "there is no file that its arguments name",
             Self::Hidden(_) | Self::NotListed(_) => "it needs a file that is hidden from it",
@@ -197,6 +216,19 @@ impl Cause {
         let (command, line) = (&program.command, program.command_line());
         match self {
             Self::NoDirectory(cwd) => format!("make {}, or correct `cwd`", cwd.display()),
+            Self::CwdIsFile(cwd) => {
+                format!("{} is a file: give a directory as `cwd`", cwd.display())
+            }
+            Self::IsDirectory(path) => {
+                format!("give a program as `command`, such as one in {}", path.display())
+            }
+            Self::WindowsLineEnd(Some(file)) => {
+                format!("write its lines with LF alone: `sed -i 's/\\r$//' {}`", file.display())
+            }
+            Self::NotRunnable(path) => format!(
+                "run `chmod +x {}`, and let the user of the daemon enter its directory",
+                path.display()
+            ),
             Self::NoProgram => "correct `command`, or install the program there".to_owned(),
             Self::OfWindows(line) => format!("write {line} in its place"),
             Self::NotInPath => format!(
@@ -269,6 +301,9 @@ impl Cause {
             Self::NoInnerProgram => {
                 "install that program, or give a PATH that has it in `env`: the one of your shell \
                  does not reach it"
+            }
+            Self::WindowsLineEnd(None) => {
+                "write the lines of the script with LF alone: `sed -i 's/\\r$//' FILE`"
             }
             Self::RegistryRefuses => {
                 "give it the registry's credential: in `~/.npmrc` for npm, in `env` for uv and \

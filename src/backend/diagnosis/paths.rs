@@ -11,12 +11,17 @@ use sha2::{Digest as _, Sha512};
 use super::{Evidence, Variables};
 use crate::config::{Program, ProgramSandbox};
 
-/// The first absolute path in `line`.
+/// The absolute path that `line` is about: the first one, but for the name of the program that says it
+/// (`/usr/bin/sh: 1: /srv/run: Permission denied`).
 pub(super) fn path_in(line: &str) -> Option<PathBuf> {
     let quoted = line.split(['\'', '"', '`', '‘', '’']).skip(1).find(|part| part.starts_with('/'));
     let word = || {
-        let words = line.split([' ', '=', '(']).find(|word| word.starts_with('/'))?;
-        Some(words.trim_end_matches([',', ':', ';', ')', '.']))
+        let is_path = |word: &&str| word.starts_with('/') && word.len() > 1;
+        let mut paths = line.split([' ', '=', '(']).filter(is_path);
+        let first = paths.next()?;
+        let is_speaker = first.ends_with(':') && line.starts_with(first);
+        let path = paths.next().filter(|_| is_speaker).unwrap_or(first);
+        Some(path.trim_end_matches([',', ':', ';', ')', '.']))
     };
     quoted.or_else(word).filter(|path| path.len() > 1).map(PathBuf::from)
 }

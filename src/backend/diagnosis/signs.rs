@@ -25,6 +25,8 @@ const SEGV: i32 = 11;
 const TERM: i32 = 15;
 /// The exit status of a shell for a program that is not there.
 const NOT_THERE: i32 = 127;
+/// The exit status of a shell for a program that it may not run.
+const NOT_RUNNABLE: i32 = 126;
 
 /// Whether `line` has all `parts`, which are in lower case.
 pub(super) fn has(line: &str, parts: &[&str]) -> bool {
@@ -131,6 +133,9 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     ];
     let lines = clean(evidence.stderr);
     let telling = telling_line(&lines)?;
+    if names_carriage_return(&telling) {
+        return Some(with_line(Cause::WindowsLineEnd(None), &telling));
+    }
     if evidence.end == End::Exit(NOT_THERE) && has_any(&telling, &INNER) {
         // npx starts what it has installed by a shell, which says no more than this.
         let cause = match npx_cache(evidence.program, &evidence.variables) {
@@ -161,6 +166,17 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return Some(with_line(cause, &telling));
     }
     wants_other_runtime(&lines, &telling).then(|| with_line(Cause::OldRuntime, &telling))
+}
+
+/// Whether `line` names an interpreter, or a command, with a carriage return at its end.
+fn names_carriage_return(line: &str) -> bool {
+    const ENDS: [&str; 4] = [
+        r"\r’: no such file",
+        r"\r': no such file",
+        "^m: bad interpreter",
+        r"\r': command not found",
+    ];
+    has_any(line, &ENDS)
 }
 
 /// The file that was to be run, if `line` says that it is missing. What a module imports is named with
@@ -293,6 +309,12 @@ pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Optio
     let words = [&words[..], &missing].concat();
     let error = words.into_iter().find(|words| has(line, &[words]));
     let of_file = error.and_then(|error| file(evidence, &path_in(line)?, error));
+    let of_file = match of_file {
+        Some(Cause::NoAccess(path)) if evidence.end == End::Exit(NOT_RUNNABLE) => {
+            Some(Cause::NotRunnable(path))
+        }
+        cause => cause,
+    };
     let cause = of_file.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
         _ if has_any(line, &["eaddrinuse", "address already in use"]) => Some(Cause::PortInUse),
         _ if has_any(line, &["enospc", "no space left on device"]) => Some(Cause::DiskFull),

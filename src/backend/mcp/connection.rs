@@ -155,7 +155,7 @@ impl Connection {
 
     /// Logs what of `catalog` is left out or cannot be used: once, and not with every refresh.
     fn tell(&self, catalog: &Catalog) {
-        let left_out = catalog.left_out().map(str::to_owned);
+        let left_out = catalog.left_out().map(|omission| omission.message.clone());
         let all = [left_out, catalog.unreadable(), catalog.unchecked()];
         let all: Vec<String> = all.into_iter().flatten().collect();
         let before = mem::replace(&mut *self.left_out.lock(), all.clone());
@@ -379,7 +379,7 @@ impl Peer for Connection {
             Ok(())
         };
         let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
-        let catalog = catalog.without(&left_out, cut.as_deref());
+        let catalog = catalog.without(&left_out, cut.as_ref());
         let examined = in_background(move || {
             catalog.examine();
             catalog
@@ -412,7 +412,7 @@ impl Peer for Connection {
             let List { items, cut, .. } = self.pages(kind.method, kind.list).await?;
             features.add(kind, items);
             if let Some(cut) = cut {
-                tracing::warn!(backend = %self.backend, "{cut}");
+                features.cut(kind, &cut.why);
             }
         }
         let left_out = features.left_out();

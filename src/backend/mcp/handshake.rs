@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::Era;
 use super::handler::{self, Handler};
-use super::verbatim::{ConnectionState, number};
+use super::verbatim::{ConnectionState, number, says_no_revision};
 use crate::model::BackendName;
 
 mod failure;
@@ -34,6 +34,9 @@ pub(super) use proposal::{Proposal, Proposals, after_discover};
 /// The id of the first request of a handshake. rmcp counts its own requests from 0, so a late answer
 /// to the handshake is never taken for one of theirs. Some servers keep ids in 32 bits.
 const FIRST_ID: i64 = 2_000_000_000;
+
+/// The requests of a handshake, which no server sends.
+const OWN_METHODS: [&str; 2] = ["initialize", "server/discover"];
 
 /// How long answers are waited for before something else is tried.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +174,7 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
     async fn answer_to(&mut self, id: i64) -> Result<Result<ServerResult, ErrorData>, Failure> {
         loop {
             let message = self.transport.receive().await.ok_or(Failure::Closed)?;
-            match self.answer_in(message).await {
+            match self.answer_in(message).await? {
                 Some(answer) if answer.id.is_none_or(|other| other == id) => {
                     return Ok(answer.outcome);
                 }
@@ -182,14 +185,23 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
 
     /// The answer in `message`, if it is one. A server may also log, ping and ask before the
     /// handshake is done. It gets its answer, for which some wait.
-    async fn answer_in(&mut self, message: ServerJsonRpcMessage) -> Option<Answer> {
+    ///
+    /// # Errors
+    ///
+    /// The message is one of the bridge's own requests. An answer to it would come back, too, and be
+    /// taken for the server's.
+    async fn answer_in(
+        &mut self,
+        message: ServerJsonRpcMessage,
+    ) -> Result<Option<Answer>, Failure> {
         let reply = match message {
             JsonRpcMessage::Response(response) => {
-                return Some(Answer { id: number(&response.id), outcome: Ok(response.result) });
+                let id = number(&response.id);
+                return Ok(Some(Answer { id, outcome: Ok(response.result) }));
             }
             JsonRpcMessage::Error(error) => {
                 let id = error.id.as_ref().and_then(number);
-                return Some(Answer { id, outcome: Err(error.error) });
+                return Ok(Some(Answer { id, outcome: Err(error.error) }));
             }
             JsonRpcMessage::Notification(notification) => {
                 if let ServerNotification::LoggingMessageNotification(logged) =
@@ -197,9 +209,12 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
                 {
                     handler::log(&self.backend, &self.state, &logged.params);
                 }
-                return None;
+                return Ok(None);
             }
             JsonRpcMessage::Request(request) => match request.request {
+                ServerRequest::CustomRequest(own) if OWN_METHODS.contains(&own.method.as_str()) => {
+                    return Err(Failure::Echo);
+                }
                 ServerRequest::PingRequest(_) => {
                     JsonRpcMessage::response(ClientResult::empty(()), request.id)
                 }
@@ -214,7 +229,7 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
             let why = failure.describe(&self.state);
             tracing::debug!(backend = %self.backend, "a reply cannot be sent: {why}");
         }
-        None
+        Ok(None)
     }
 }
 
@@ -245,6 +260,7 @@ fn agreement_on_initialize(
             Ok(Agreement { info: result.into(), proposal: Some(proposal.clone()) })
         }
         Ok(_) => Err(Failure::NoHandshake),
+        Err(error) if says_no_revision(&error) => Err(Failure::NoRevision),
         Err(error) => Err(Failure::Refused(error)),
     }
 }

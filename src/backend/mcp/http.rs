@@ -27,33 +27,28 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, number, only_reads, raw_request_of};
-use crate::backend::{CallError, ErrorReply, NotRead, PeerError, PeerErrorKind, RequestedPause};
+use crate::backend::ErrorReply;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;
 use crate::model::{BackendName, Members};
-use crate::oauth::TokenError;
 
 mod answers;
 mod events;
+mod failure;
 mod pause;
 mod reply;
 mod request;
 mod session;
 
+pub(super) use answers::encoding;
 pub(super) use events::{MOST_FAILURES, Next, Source, Streams, message};
 use events::{Role, StreamKind, events};
+pub(super) use failure::HttpFailure;
 pub(super) use reply::{ERROR_LIMIT, refusal, skip};
 pub(super) use request::{Body, Endpoint};
 pub(super) use session::says_no_session;
 use session::{Verdict, verdict};
-
-/// What an operator does about a pause after too many requests.
-const PAUSE_CURE: &str = "wait: the bridge asks again when the pause is over; if it comes often, lower \
-    the entry's `concurrency` or set a `quota`, or have the server allow more";
-/// What an operator does about the pause of a server that is overloaded, or is not there.
-const OUTAGE_CURE: &str = "wait: the bridge asks again when the pause is over; if it lasts, see the log of \
-    the server, or of the gateway before it";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -63,40 +58,6 @@ pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stre
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
-
-/// A failure between the server and the bridge; the text is for operators.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum HttpFailure {
-    /// No server has run the request.
-    #[error("{0}")]
-    NotSent(String, Option<&'static str>),
-    /// The request or the response was lost on the way.
-    #[error("{0}")]
-    Lost(String, Option<&'static str>),
-    /// The request was not sent because there is no token, or the server refused a new token.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The server does not know the session of the request, which has not run.
-    #[error("the server has forgotten the session (HTTP {0})")]
-    NoSession(StatusCode),
-    /// The server has asked for a pause, and runs nothing before its end.
-    #[error("{}", pause::paused(*.0))]
-    Paused(RequestedPause),
-    /// The server speaks the older HTTP+SSE.
-    #[error("the server speaks the older HTTP+SSE: set `transport: sse`, or leave `transport` out")]
-    Older,
-    /// The response cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
-    /// A web page in the place of a message.
-    #[error("HTTP {_0} with a web page, where an MCP server has JSON")]
-    Page(StatusCode),
-    #[error("the reply is not read: {0}")]
-    NotRead(NotRead),
-    /// The server, or a gateway before it, refused the request.
-    #[error("HTTP {}{}", .0, answers::hint(*.0))]
-    Status(StatusCode),
-}
 
 /// The client of one connection.
 #[derive(Debug, Clone)]
@@ -322,6 +283,9 @@ impl Http {
             }
             return Ok(StreamableHttpPostResponse::Accepted);
         };
+        if let Some(encoding) = encoding(response.headers()) {
+            return Err(StreamableHttpError::Client(HttpFailure::Encoded(status, encoding)));
+        }
         if is_events(&response) {
             return self.read_events(message, id, in_session, session, response).await;
         }
@@ -509,90 +473,6 @@ fn error_in(body: &str) -> Option<ErrorReply> {
 
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
     StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
-}
-
-impl HttpFailure {
-    /// Whether it is certain that no server has run the request.
-    pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::NotSent(..) | Self::Token(_) | Self::NoSession(_) | Self::Paused(_))
-    }
-
-    /// Whether the failure comes from a server, which might accept another request.
-    pub(super) fn is_by_server(&self) -> bool {
-        self.kind() == PeerErrorKind::Protocol
-    }
-
-    pub(super) fn kind(&self) -> PeerErrorKind {
-        match self {
-            Self::NotSent(..) | Self::Lost(..) | Self::NoSession(_) | Self::Paused(_) => {
-                PeerErrorKind::Connect
-            }
-            Self::Token(error) => error.into(),
-            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                PeerErrorKind::Unauthorized
-            }
-            Self::Older
-            | Self::Unreadable(_)
-            | Self::Page(_)
-            | Self::NotRead(_)
-            | Self::Status(_) => PeerErrorKind::Protocol,
-        }
-    }
-
-    /// What to do about it, if the failure says that.
-    pub(super) fn cure(&self) -> Option<&'static str> {
-        match self {
-            Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
-            Self::Paused(pause) if pause.status == StatusCode::TOO_MANY_REQUESTS => {
-                Some(PAUSE_CURE)
-            }
-            Self::Paused(_) => Some(OUTAGE_CURE),
-            Self::Page(_) => Some(answers::PAGE_CURE),
-            Self::Status(status) => answers::cure(*status),
-            _ => None,
-        }
-    }
-
-    /// The failure as one of the server.
-    pub(super) fn peer_error(&self) -> PeerError {
-        let pause = if let Self::Paused(pause) = self { Some(*pause) } else { None };
-        let error = PeerError::new(self.kind(), self.to_string());
-        error.with_cure(self.cure()).with_pause(pause)
-    }
-
-    /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
-    /// first POST of Streamable HTTP, by the specification.
-    pub(super) fn may_be_older(&self) -> bool {
-        let status = match self {
-            Self::Older => return true,
-            Self::Status(status) => status,
-            _ => return false,
-        };
-        matches!(
-            *status,
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
-        )
-    }
-
-    /// Notes the failure in the request, and ends the request if the failure is an answer.
-    pub(super) fn tell(&self, raw_request: &RawRequest) {
-        raw_request.failure.get_or_init(|| self.kind());
-        if let Self::Paused(pause) = self {
-            raw_request.pause.get_or_init(|| *pause);
-        }
-        raw_request.settle(Err(match self {
-            Self::Unreadable(why) => CallError::Unreadable(why.clone()),
-            Self::NotRead(why) => CallError::NotRead(*why),
-            // The connection was merely lost.
-            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) | Self::NoSession(_) => return,
-            Self::Paused(pause) => CallError::paused(*pause),
-            Self::Older => CallError::Unreadable(self.to_string()),
-            Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
-            Self::Page(_) => CallError::Unreadable(self.to_string()),
-            // Without the body, which may hold text that is not meant for the model.
-            Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
-        }));
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 
 use super::oddities::Oddities;
-use crate::backend::diagnosis::{Diagnosis, End, Evidence, Variables, diagnosis};
+use crate::backend::diagnosis::{Cause, Diagnosis, End, Evidence, Remark, Variables, diagnosis};
 use crate::backend::log::LastLines;
 use crate::backend::{PeerError, PeerErrorKind, program};
 use crate::config::Program;
@@ -59,11 +59,22 @@ impl Observed {
         match diagnosis {
             Some(diagnosis) => diagnosis.error(error.kind, &what, &self.program),
             None => match self.stderr.lock().last() {
-                Some(line) => {
-                    PeerError::new(error.kind, format!("{what}; its last line on stderr: {line}"))
-                }
-                None => PeerError::new(error.kind, what),
+                Some(line) => error.reworded(format!("{what}; its last line on stderr: {line}")),
+                None => error.reworded(what),
             },
+        }
+    }
+
+    /// What a program shows that has not answered the handshake yet. A line on stdout alone is no
+    /// cause: it may be an installer's.
+    pub(super) fn starting_remark(&self) -> Option<Remark> {
+        match self.diagnosis(End::Running).filter(|found| found.cause != Cause::NotServer) {
+            Some(found) => Some(Remark {
+                message: format!("It still runs, and {found}"),
+                cure: found.cause.cure(&self.program),
+                quote: None,
+            }),
+            None => self.oddities.remark(),
         }
     }
 

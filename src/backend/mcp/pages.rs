@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::model::catalog::Cut;
 use crate::model::{Members, elements, limits};
 
 /// The most pages that are asked for.
@@ -23,8 +24,8 @@ const MOST_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) items: Vec<Box<RawValue>>,
-    /// The limit that cut it, in a sentence.
-    pub(super) cut: Option<String>,
+    /// Why it was not read to its end.
+    pub(super) cut: Option<Cut>,
     /// For how long it holds.
     pub(super) ttl: Option<Duration>,
 }
@@ -56,6 +57,8 @@ pub(super) enum Next {
     /// A limit is reached, or the server gives a cursor again. The pages so far are valid; the rest is
     /// not read.
     Cut,
+    /// The place of the next page is no text. The pages so far are valid.
+    BadCursor,
 }
 
 /// Why the pages are no list.
@@ -63,8 +66,6 @@ pub(super) enum Next {
 pub(super) enum BadPages {
     #[error("has no array `{0}`")]
     NoItems(&'static str),
-    #[error("has a `nextCursor` that is not a string")]
-    BadCursor,
 }
 
 impl Pages {
@@ -111,7 +112,9 @@ impl Pages {
         self.pages += 1;
         let cursor = page.get("nextCursor").filter(|cursor| cursor.get() != "null");
         let Some(cursor) = cursor else { return Ok(Next::Done) };
-        let cursor: String = serde_json::from_str(cursor.get()).ok().ok_or(BadPages::BadCursor)?;
+        let Ok(cursor) = serde_json::from_str::<String>(cursor.get()) else {
+            return Ok(Next::BadCursor);
+        };
         if cursor.is_empty() && !self.takes_empty {
             return Ok(Next::Done);
         }

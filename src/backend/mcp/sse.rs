@@ -65,6 +65,9 @@ impl Sse {
         if !response.status().is_success() {
             return Err(HttpFailure::Status(response.status()));
         }
+        if let Some(encoding) = streamable::encoding(response.headers()) {
+            return Err(HttpFailure::Encoded(response.status(), encoding));
+        }
         if !streamable::is_events(&response) {
             let is_page = crate::http_client::media_type(response.headers())
                 .eq_ignore_ascii_case("text/html");

@@ -19,6 +19,8 @@ use crate::model::catalog::{Catalog, Content};
 use crate::model::ids::BackendName;
 use crate::model::trace::Trace;
 
+mod starts;
+
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -140,7 +142,7 @@ async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "1001"], &[])).await;
     let catalog = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap();
     assert_eq!(catalog.tool_count(), 1000, "what was read is served");
-    let told = catalog.left_out().unwrap();
+    let told = &catalog.left_out().unwrap().message;
     assert!(told.contains("tools/list is too long"), "{told}");
 }
 
@@ -469,31 +471,6 @@ async fn a_noisy_server_works_like_any_other() {
 async fn a_server_that_ends_at_start_is_quoted() {
     let why = cannot_dial(&hostile(&["--die", "ImportError: no module"], &[])).await;
     assert!(why.contains("exit status 7") && why.contains("ImportError: no module"), "{why}");
-}
-
-#[tokio::test]
-async fn silent_program_is_told_by_what_it_has_written_meanwhile() {
-    let script = "echo 'Uvicorn running on http://0.0.0.0:8000' >&2; exec sleep 600";
-    let dialer = program("sh", &["-c", script], &[], None);
-    let seen = async {
-        while dialer.stderr().is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let seen = async {
-        tokio::select! {
-            () = seen => (),
-            dialled = dialer.dial() => panic!("it answers nothing: {dialled:?}"),
-        }
-    };
-    timeout(PATIENCE, seen).await.expect("its stderr");
-    let error = dialer.overdue("no connection in time".to_owned());
-    assert_eq!(
-        error.to_string(),
-        "no connection in time: it serves HTTP instead of stdin and stdout: Uvicorn running on \
-         http://0.0.0.0:8000"
-    );
-    assert!(error.own_cure().is_some_and(|cure| cure.contains("--stdio")), "{error:?}");
 }
 
 #[tokio::test]

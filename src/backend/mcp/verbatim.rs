@@ -36,7 +36,7 @@ mod handshake;
 
 use calls::encode_call;
 use discovery::Discovery;
-pub(super) use handshake::Handshake;
+pub(super) use handshake::{Handshake, says_no_revision};
 
 /// How many questions of a server wait at a time.
 const MOST_QUESTIONS: usize = 64;

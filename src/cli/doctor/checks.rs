@@ -31,7 +31,7 @@ use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
 use crate::journal::Postgres;
 use crate::model::card::Card;
-use crate::model::catalog::DEFINITION_CURE;
+use crate::model::catalog::{DEFINITION_CURE, Omission};
 use crate::model::{Catalog, Content, globs};
 use crate::state_dir::StateDir;
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
@@ -223,8 +223,8 @@ async fn mcp_server(
 async fn definitions(check: &mut Check, context: &Context<'_>, peer: &dyn Peer, catalog: &Catalog) {
     let features = timeout(context.config.refresh.timeout, peer.features()).await;
     let left_out = features.ok().and_then(Result::ok).and_then(|features| features.left_out());
-    if let Some(left_out) = catalog.left_out() {
-        check.begin("definitions").warn(left_out, cure("left_out"));
+    if let Some(Omission { message, cure }) = catalog.left_out() {
+        check.begin("definitions").warn(message, cure);
     }
     let found = [catalog.unreadable(), left_out, catalog.unchecked()];
     for sentence in found.into_iter().flatten() {

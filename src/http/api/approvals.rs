@@ -58,6 +58,9 @@ pub(crate) struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub(crate) question: Option<Box<RawValue>>,
+    /// Why a person is asked about the call once more, though one has approved it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) asked_again: Option<String>,
     /// Why the question has no answer but a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) flaw: Option<String>,
@@ -123,6 +126,7 @@ impl Shown {
             arguments_text: None,
             arguments_sha256: approval.digest.clone(),
             question: None,
+            asked_again: approval.asked_again.clone(),
             flaw: None,
             since: rfc3339(approval.since),
             deadline: rfc3339(approval.until),

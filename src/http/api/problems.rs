@@ -22,7 +22,6 @@ use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
-use crate::state_dir::EXPOSED;
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_ANEW, OpenError};
 
@@ -153,14 +152,16 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
     let doubt = replica.and_then(Replica::doubt).map(|doubt| format!("{doubt}."));
     let differ = "The replicas do not reach their backends in the same way.";
     let unwritten = state.unwritten().into_iter().next();
-    let exposed = "Other users of the host can read the state directory.";
+    let exposed = "Other users of the host can read or write files of the bridge.";
+    let (is_exposed, cure_of_exposed) =
+        state.exposed().map(|one| (Some(one.message), one.cure)).unwrap_or_default();
     vec![
         ("journal", guarded(journal.error, "The journal cannot be written."), in_the_way),
         ("journal", guarded(doubt, "The database may lose writes."), cure("durability")),
         ("journal", guarded(lost, "A part of the journal was lost."), cure("lost")),
         ("replicas", guarded(replica.and_then(Replica::disagreement), differ), cure("replicas")),
         ("state", guarded(unwritten, "The state directory cannot be written."), cure("state")),
-        ("state", guarded(state.exposed(), exposed), EXPOSED.into()),
+        ("state", guarded(is_exposed, exposed), cure_of_exposed.into()),
     ]
 }
 
@@ -328,13 +329,15 @@ fn of_definitions(
     shadowed: Option<String>,
 ) -> [(Option<Message>, Cow<'static, str>); 5] {
     let catalog = known.catalog.as_ref();
-    let left_out = catalog.and_then(|catalog| catalog.left_out()).map(str::to_owned);
+    let left_out = catalog.and_then(|catalog| catalog.left_out());
+    let cure_of_left_out = left_out.map_or_else(String::new, |one| one.cure.clone());
+    let left_out = left_out.map(|one| one.message.clone());
     let unreadable = catalog.and_then(|catalog| catalog.unreadable());
     let unchecked = catalog.and_then(|catalog| catalog.unchecked());
     let unlisted = "Some of its resources or prompts are left out.";
     let twice = "Some of its resources have the URIs of another backend's.";
     [
-        (guarded(left_out, "Some of its tools are left out."), cure("left_out")),
+        (guarded(left_out, "Some of its tools are left out."), cure_of_left_out.into()),
         (guarded(unreadable, "Some of its definitions cannot be read."), DEFINITION_CURE.into()),
         (guarded(known.features.left_out(), unlisted), DEFINITION_CURE.into()),
         (guarded(unchecked, "Arguments of some tools are not checked."), DEFINITION_CURE.into()),

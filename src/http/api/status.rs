@@ -181,7 +181,7 @@ pub(crate) struct Backend {
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
-    /// What is odd about it, though it works.
+    /// What is odd about it, though it works; while its program starts, for the operator alone.
     #[serde(default)]
     pub(crate) remark: Option<Remark>,
 }
@@ -353,7 +353,9 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
     if let Some(signature) = &mut signature {
         signature.error = words(caller, signature.error.take(), UNSIGNED);
     }
-    let remark = known.connection.as_ref().and_then(|_| backend.dial.remark());
+    // What a program that starts has written is not meant for apps.
+    let has_remark = known.connection.is_some() || (is_starting && caller.is_operator);
+    let remark = has_remark.then(|| backend.dial.remark()).flatten();
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {

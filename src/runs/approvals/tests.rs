@@ -156,3 +156,15 @@ async fn calls_by_hand_that_look_alike_are_asked_about_each() {
     let all = approvals.of(Some(&"a".into()));
     assert_ne!(all[0].id, all[1].id);
 }
+
+#[tokio::test(start_paused = true)]
+async fn second_question_about_a_call_says_why() {
+    let approvals = Approvals::default();
+    let why = || approvals.of(None).first().and_then(|one| one.asked_again.clone());
+    let call = asked("a", "t", "{}");
+    drop(approvals.ask(&call, None, in_a_minute()).unwrap());
+    assert_eq!(why(), None);
+    let again = approvals.ask_again(&call, None, Some("It has changed."), in_a_minute()).unwrap();
+    assert_eq!(why().as_deref(), Some("It has changed."));
+    drop(again);
+}

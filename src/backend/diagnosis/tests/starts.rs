@@ -408,3 +408,63 @@ fn launcher_says_why_the_program_could_not_be_started() {
         },
     ]);
 }
+
+#[test]
+fn shell_that_may_not_run_a_file_names_that_file() {
+    check(&[
+        Case {
+            command: "sh -c /srv/noexec",
+            end: End::Exit(126),
+            stderr: "/usr/bin/sh: 1: /srv/noexec: Permission denied",
+            cause: Cause::NotRunnable("/srv/noexec".into()),
+            line: "/usr/bin/sh: 1: /srv/noexec: Permission denied",
+            cure: "chmod +x /srv/noexec",
+            ..BARE
+        },
+        Case {
+            command: "bash -c /srv/noexec",
+            end: End::Exit(126),
+            stderr: "bash: line 1: /srv/noexec: Permission denied",
+            cause: Cause::NotRunnable("/srv/noexec".into()),
+            line: "bash: line 1: /srv/noexec: Permission denied",
+            cure: "chmod +x /srv/noexec",
+            ..BARE
+        },
+        Case {
+            command: "/srv/run.sh",
+            stderr: "/srv/run.sh: 3: cannot create /data/x: Permission denied",
+            cause: Cause::NoAccess("/data/x".into()),
+            line: "/srv/run.sh: 3: cannot create /data/x: Permission denied",
+            cure: "use /data/x",
+            ..BARE
+        },
+        Case {
+            stderr: "/data/x: Permission denied",
+            cause: Cause::NoAccess("/data/x".into()),
+            line: "/data/x: Permission denied",
+            cure: "use /data/x",
+            ..BARE
+        },
+    ]);
+}
+
+#[test]
+fn line_end_of_windows_in_a_script_is_named() {
+    let lines = [
+        r"/usr/bin/env: ‘node\r’: No such file or directory",
+        r"env: 'python3\r': No such file or directory",
+        r"/srv/run.sh: line 2: $'\r': command not found",
+        "sh: /srv/run.sh: /bin/sh^M: bad interpreter: No such file or directory",
+    ];
+    for line in lines {
+        check(&[Case {
+            command: "npx -y x",
+            end: End::Exit(127),
+            stderr: line,
+            cause: Cause::WindowsLineEnd(None),
+            line,
+            cure: r"sed -i 's/\r$//'",
+            ..BARE
+        }]);
+    }
+}

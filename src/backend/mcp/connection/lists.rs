@@ -10,6 +10,7 @@ use crate::backend::mcp::http;
 use crate::backend::mcp::pages::{List, Next, Pages};
 use crate::backend::mcp::verbatim::RawRequest;
 use crate::backend::{CallError, Called, PeerError, PeerErrorKind, Reply};
+use crate::model::catalog::{Cut, Fault};
 
 impl Connection {
     /// All pages of a list.
@@ -47,15 +48,19 @@ impl Connection {
                 let text = format!("its {method} {error}: not used");
                 PeerError::new(PeerErrorKind::Protocol, text)
             });
-            match added? {
+            let (why, fault) = match added? {
                 Next::Done => return Ok(List { ttl: pages.ttl, items: pages.items, cut: None }),
-                Next::Page(next) => cursor = Some(next),
-                Next::Cut => {
-                    let why = "is too long, or has no end; the rest is left out";
-                    let cut = Some(format!("Its {method} {why}"));
-                    return Ok(List { ttl: pages.ttl, items: pages.items, cut });
+                Next::Page(next) => {
+                    cursor = Some(next);
+                    continue;
                 }
-            }
+                Next::Cut => ("is too long, or has no end; the rest is left out", Fault::Size),
+                Next::BadCursor => {
+                    ("has a `nextCursor` that is not a text; the rest is left out", Fault::Cursor)
+                }
+            };
+            let cut = Some(Cut { why: format!("Its {method} {why}"), fault });
+            return Ok(List { ttl: pages.ttl, items: pages.items, cut });
         }
     }
 

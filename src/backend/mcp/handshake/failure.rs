@@ -12,6 +12,13 @@ use crate::backend::mcp::verbatim::{ConnectionState, error_of};
 use crate::backend::{PeerError, PeerErrorKind};
 use crate::model::member;
 
+/// What to do about a peer that repeats what it gets, as `cat` and terminals do.
+const ECHO_CURE: &str = "name the MCP server itself in the entry: what runs there repeats each message, as \
+     `cat` does, or a terminal (then leave out `-t`, or `script`)";
+/// What to do about an answer to `initialize` that says no revision.
+const NO_REVISION_CURE: &str = "update the server, or tell its author: `protocolVersion` has to be a text \
+     such as \"2025-11-25\", in quotation marks";
+
 /// A failed handshake.
 #[derive(Debug)]
 pub(in crate::backend::mcp) enum Failure {
@@ -25,6 +32,10 @@ pub(in crate::backend::mcp) enum Failure {
     NoHandshake,
     /// The server has read what it was sent, and says nothing.
     Silent,
+    /// The server has sent back a request of the bridge.
+    Echo,
+    /// The answer to `initialize` does not say a revision.
+    NoRevision,
 }
 
 impl Failure {
@@ -84,7 +95,7 @@ impl Failure {
                 self.status().filter(|status| is_of_proposal(*status))?;
                 Some(body.clone().unwrap_or_default())
             }
-            Self::Closed | Self::NoHandshake | Self::Silent => None,
+            Self::Closed | Self::NoHandshake | Self::Silent | Self::Echo | Self::NoRevision => None,
         }
     }
 
@@ -104,6 +115,10 @@ impl Failure {
                 format!("it refuses the handshake: {message} (JSON-RPC error {})", code.0)
             }
             Self::Silent => "it has read the handshake and does not answer".to_owned(),
+            Self::Echo => "it sends back what it gets, so it is no MCP server".to_owned(),
+            Self::NoRevision => {
+                "its answer to `initialize` has no `protocolVersion` that is a text".to_owned()
+            }
         }
     }
 
@@ -113,7 +128,11 @@ impl Failure {
             (None, Self::Transport(..) | Self::Closed) => PeerErrorKind::Connect,
             (None, _) => PeerErrorKind::Protocol,
         };
-        let cure = self.http().and_then(HttpFailure::cure);
+        let cure = match self {
+            Self::Echo => Some(ECHO_CURE.into()),
+            Self::NoRevision => Some(NO_REVISION_CURE.into()),
+            _ => self.http().and_then(HttpFailure::cure),
+        };
         PeerError::new(kind, self.describe(state)).with_cure(cure)
     }
 }

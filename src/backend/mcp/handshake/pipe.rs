@@ -113,7 +113,7 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
                 }
             };
             silent_since = None;
-            let Some(answer) = self.conversation.answer_in(message).await else { continue };
+            let Some(answer) = self.conversation.answer_in(message).await? else { continue };
             if let Some(agreement) = self.answered(answer).await? {
                 return self.conclude(agreement).await;
             }

@@ -512,3 +512,37 @@ async fn another_process_is_started_only_if_it_may_do_better() {
         assert_eq!(proposal.map(|proposal| proposal.to_string()).as_deref(), next, "{last_words}");
     }
 }
+
+/// What the bridge answers to its own request would come back, too.
+#[tokio::test(start_paused = true)]
+async fn program_that_sends_back_what_it_gets_is_told_as_such() {
+    let openings = [Opening::Discover, Opening::Initialize(Proposal::newest())];
+    for opening in openings {
+        let mut rig = Rig::new(Duration::ZERO, |message| Line::at_once(message.to_string()));
+        let failure = rig.run(opening).await.unwrap_err();
+        assert!(matches!(failure, Failure::Echo), "{failure:?}");
+        let error = failure.error(&rig.state);
+        assert!(error.to_string().contains("sends back what it gets"), "{error}");
+        assert!(error.own_cure().is_some_and(|cure| cure.contains("`cat`")), "{error:?}");
+        assert!(!rig.proposals.add_summary(error).to_string().contains("-32601"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_to_initialize_without_a_revision_is_told_as_such() {
+    for revision in ["20250618", "null", "[]"] {
+        let mut rig = Rig::new(Duration::ZERO, move |message| match message["method"].as_str() {
+            Some("server/discover") => Line::at_once(error(message, NOT_FOUND)),
+            Some("initialize") => Line::at_once(result(
+                message,
+                &format!(r#"{{"protocolVersion":{revision},"capabilities":{{}}}}"#),
+            )),
+            _ => Vec::new(),
+        });
+        let failure = rig.run(Opening::Discover).await.unwrap_err();
+        assert!(matches!(failure, Failure::NoRevision), "{failure:?}");
+        let error = failure.error(&rig.state);
+        assert!(error.to_string().contains("`protocolVersion` that is a text"), "{error}");
+        assert!(error.own_cure().is_some_and(|cure| cure.contains("a text such as")), "{error:?}");
+    }
+}

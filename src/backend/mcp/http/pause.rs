@@ -70,7 +70,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pause_ends_when_the_server_says_or_after_an_hour() {
         for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
-            for (value, seconds) in [("30", 30), ("86400", 3600)] {
+            for (value, seconds) in [("30", 30), ("86400", 3600), ("99999999999999999999", 3600)] {
                 let pause = Pause::default();
                 assert_eq!(pause.open(), None);
                 let asked = pause.take(status, &asking(value)).unwrap();

@@ -3,6 +3,7 @@
 //!
 //! Must not: send a header or a body to an origin that the configuration does not name.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,7 +107,7 @@ impl Endpoint {
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
-                let cure = error_chain::cure(&error);
+                let cure = error_chain::cure(&error).map(Cow::Borrowed);
                 let (is_unsent, error) = http_client::why_no_answer(error);
                 let failure = if is_unsent { HttpFailure::NotSent } else { HttpFailure::Lost };
                 failure(format!("{}: {error}", self.place()), cure)
@@ -127,16 +128,16 @@ impl Endpoint {
             let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
             let Some(target) = target.and_then(|target| url.join(target).ok()) else {
                 let why = format!("the server redirects nowhere (HTTP {status})");
-                return Err(HttpFailure::NotSent(why, Some(SERVERS_LOG)));
+                return Err(HttpFailure::NotSent(why, Some(SERVERS_LOG.into())));
             };
             if !repeats || !address::is_own(&url, &target) {
                 let (why, cure) = redirected(&url, &target, status);
-                return Err(HttpFailure::NotSent(why, Some(cure)));
+                return Err(HttpFailure::NotSent(why, Some(cure.into())));
             }
             url = target;
         }
         let why = format!("the server redirects more than {MOST_REDIRECTS} times");
-        Err(HttpFailure::NotSent(why, Some(SERVERS_LOG)))
+        Err(HttpFailure::NotSent(why, Some(SERVERS_LOG.into())))
     }
 
     /// Where the server is, without what may be a secret.

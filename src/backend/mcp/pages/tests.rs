@@ -107,7 +107,7 @@ fn other_shapes_are_errors() {
         );
     }
     let page = r#"{"tools":[],"nextCursor":5}"#;
-    assert_eq!(add(&mut Pages::new("tools", false), page), Err(BadPages::BadCursor));
+    assert_eq!(add(&mut Pages::new("tools", false), page), Ok(Next::BadCursor));
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Handshake {
         let stand_in = match kind {
             Kind::Initialize => {
                 let Some(version) = members.string("protocolVersion") else {
-                    return not_understood(id);
+                    return refused(id, NO_REVISION);
                 };
                 self.server_info = stated(&members, "serverInfo");
                 self.protocol_version = Some(version.clone());
@@ -124,11 +124,19 @@ fn takes_tasks(result: &Members<'_>) -> bool {
     found.is_some_and(|call| !matches!(call.get(), "null" | "false"))
 }
 
+/// The error that stands for an answer to `initialize` without a revision.
+const NO_REVISION: &str = "the answer says no revision";
+
+/// Whether `error` stands for an answer to `initialize` without a revision.
+pub(in crate::backend::mcp) fn says_no_revision(error: &ErrorData) -> bool {
+    error.message == NO_REVISION
+}
+
 fn not_understood(id: i64) -> ServerJsonRpcMessage {
-    let error = ErrorData::new(
-        ErrorCode::METHOD_NOT_FOUND,
-        "the server answered the handshake with something else",
-        None,
-    );
+    refused(id, "the server answered the handshake with something else")
+}
+
+fn refused(id: i64, why: &'static str) -> ServerJsonRpcMessage {
+    let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None);
     JsonRpcMessage::error(error, Some(RequestId::Number(id)))
 }

@@ -54,6 +54,7 @@ function ask(one) {
     make("p", "", make("code", "", one.name), make("span", "soft", `${of}, app ${one.app}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
       make("span", "soft", ", expires at "), clock(one.deadline)),
+    ...(one.askedAgain ? [make("p", "", plain(one.askedAgain))] : []),
     make("pre", "", one.argumentsText), ...(asked?.elements ?? flaw), answer, word);
   return { card, answer, buttons, word };
 }

@@ -50,3 +50,51 @@ async fn gateway_without_its_server_is_told_from_a_wrong_path() {
     assert!(why.contains("HTTP 404"), "{why}");
     assert!(cure.contains("path of `url`"), "{cure}");
 }
+
+#[tokio::test]
+async fn compressed_body_is_told_with_its_encoding() {
+    for encoding in ["gzip", "br"] {
+        let server = server(move |_: &Seen| {
+            let headers = [("content-type", "application/json"), ("content-encoding", encoding)];
+            response(200, &headers, "\u{1f}\u{8b}")
+        })
+        .await;
+        let error = timeout(PATIENCE, dialer_to(&server.url).dial()).await.expect("in time");
+        let error = error.expect_err("no connection");
+        assert!(error_chain(&error).contains(&format!("encoding `{encoding}`")), "{error:?}");
+        let cure = error.own_cure().unwrap_or_default();
+        assert!(cure.contains("Accept-Encoding: identity"), "{cure}");
+    }
+    let identity = server(|seen| {
+        usual(seen, "s").unwrap_or_else(|| {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{HELLO}}}"#, seen.id());
+            let headers = [("content-type", "application/json"), ("content-encoding", "identity")];
+            response(200, &headers, &body)
+        })
+    })
+    .await;
+    assert_eq!(call(&dial(&identity).await).await.unwrap(), text("hello"));
+}
+
+#[tokio::test]
+async fn answer_to_initialize_without_a_revision_is_told_as_such() {
+    for revision in ["20250618", "null", "{}"] {
+        let server = server(move |seen| match seen.is("initialize") {
+            true => seen.result(&format!(
+                r#"{{"protocolVersion":{revision},"capabilities":{{}},"serverInfo":{{"name":"x","version":"1"}}}}"#
+            )),
+            false => {
+                let error = r#"{"code":-32601,"message":"Method not found"}"#;
+                let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, seen.id());
+                response(200, &[("content-type", "application/json")], &body)
+            }
+        })
+        .await;
+        let error = timeout(PATIENCE, dialer_to(&server.url).dial()).await.expect("in time");
+        let error = error.expect_err("no connection");
+        let told = error_chain(&error);
+        assert!(told.contains("no `protocolVersion` that is a text"), "{told}");
+        assert!(!told.contains("-32601"), "{told}");
+        assert!(error.own_cure().is_some_and(|cure| cure.contains("a text such as")), "{error:?}");
+    }
+}
