@@ -159,9 +159,11 @@ const MAX_SECRET_BYTES: u64 = 4 << 10;
 /// The most bytes of the file with the refresh token, which is MANTYX's to choose, and of the file
 /// with the addresses.
 const MAX_TEXT_BYTES: u64 = 64 << 10;
-/// The fewest bytes of a secret. A shorter one can be guessed, and may be what a crash has left of a
-/// longer one.
+/// The fewest bytes of a secret that an operator has chosen. A shorter one can be guessed.
 const MIN_SECRET_BYTES: usize = 8;
+/// The fewest bytes of one that begins as the bridge's own do: those have a prefix and 64 digits, and
+/// what a crash leaves of one can be guessed if it is much shorter.
+const MIN_OWN_BYTES: usize = 4 + 32;
 
 /// The most bytes of the file `name`. Without a limit, a daemon whose token was replaced by a large
 /// file would hold all of it, and read it again with each command.
@@ -176,7 +178,9 @@ fn max_bytes(name: &Path) -> u64 {
 /// Whether a stored secret can be one. After a crash, a file may be empty, be cut short, or have zero
 /// bytes in the place of its text.
 fn is_secret(text: &str) -> bool {
-    text.len() >= MIN_SECRET_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
+    let is_own = ["mbt_", "mbo_"].iter().any(|prefix| text.starts_with(prefix));
+    let least = if is_own { MIN_OWN_BYTES } else { MIN_SECRET_BYTES };
+    text.len() >= least && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// What to do once a token was replaced.

@@ -155,7 +155,8 @@ fn drafts_of_processes_that_are_gone_are_removed() {
 
 #[test]
 fn damaged_secret_is_replaced_and_told() {
-    for damage in ["", " \n", "a", "password", "mbt_0123456789a", "\0\0\0\0\0\0\0\0", "mbt_\u{1b}"]
+    for damage in
+        ["", " \n", "a", "secret", "mbt_0123456789abcdef", "\0\0\0\0\0\0\0\0", "mbt_\u{1b}"]
     {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().to_owned());

@@ -241,7 +241,7 @@ async fn features_of_an_idle_program_are_listed_and_a_read_starts_it() {
         assert_eq!(servers.count("begun lazy"), begun);
         let shown = bridge.request("GET", "/v1/backends");
         let shown = shown.header("X-Bridge-Operator", &bridge.operator());
-        let shown = shown.answer(bridge.addr).await.expect(200);
+        let shown = shown.answer(bridge.addr()).await.expect(200);
         let is_noted = shown["backends"][0]["lastSessionCall"].is_string();
         assert!(is_noted, "{request} counts as a use by a session: {shown}");
     }

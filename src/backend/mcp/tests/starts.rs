@@ -43,7 +43,7 @@ async fn program_that_starts_is_shown_with_what_is_wrong_with_it() {
         // That may be an installer's line.
         Case {
             script: "echo 'installing'; exec sleep 600",
-            message: "lines that are no MCP messages, the first: installing",
+            message: "lines that are no MCP messages. The first: installing",
             cure: "skips them",
         },
     ];
@@ -64,8 +64,9 @@ async fn program_that_starts_is_shown_with_what_is_wrong_with_it() {
             }
         };
         let remark = timeout(PATIENCE, seen).await.expect("a remark");
-        assert!(remark.message.contains(message), "{remark:?}");
         assert!(remark.cure.contains(cure), "{remark:?}");
+        let shown = remark.with_quote().message;
+        assert!(shown.contains(message), "{shown}");
     }
 }
 
