@@ -81,12 +81,12 @@ try {
   // What there is.
   await has(page, "#live", "live");
   await has(page, "#verdict", "1 problem");
-  await has(page, "#problems", "/nonexistent/program");
+  await has(page, "#problems", "there is no such program");
   assert.match(await text(page, "#problems"), /doctor gone tries each step/, "the cure");
   await has(page, "#tiles", "Calls a minute");
   await go(page, "backends");
   await has(page, "#backends", "plain");
-  await has(page, "#backends tbody tr", "/nonexistent/program");
+  await has(page, "#backends tbody tr", "there is no such program");
   await go(page, "tools");
   // Eight of `plain`, one of `fickle`, one of `ask`, the agent, a stub for `gone`, and `bridge_call_result`.
   await page.waitForFunction(() => document.querySelectorAll("#tools .tool").length === 13);

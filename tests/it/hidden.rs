@@ -72,7 +72,7 @@ async fn problems(bridge: &Bridge, subject: &str) -> Vec<(String, String)> {
     let of = problems.iter().filter(|problem| problem["subject"] == subject);
     let text = |value: &Value| value.as_str().expect("a sentence").to_owned();
     of.map(|problem| (text(&problem["message"]), text(&problem["cure"])))
-        .filter(|(message, _)| !message.starts_with("MCP clients"))
+        .filter(|(message, _)| !message.starts_with("Some of its definitions"))
         .collect()
 }
 

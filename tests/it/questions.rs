@@ -119,27 +119,6 @@ async fn a_question_that_no_person_answers_is_cancelled() {
 }
 
 #[tokio::test]
-async fn other_calls_are_made_while_a_question_is_open() {
-    let entry = peers::with(&peers::eliciting(), "concurrency: 1");
-    let rig = Harness::bare(&format!("mcp:\n  ask: {entry}\n")).await;
-    rig.bridge.wait_backend("ask", "ready").await;
-    let args = fields().to_string();
-    rig.run(Script::one_call("tu_1", "ask", "ask_ask", &args)).await;
-    let first = waiting(&rig.bridge, 1).await.remove(0);
-    // It has reached the server, whose only place the first call would have.
-    rig.run(Script::one_call("tu_2", "ask", "ask_ask", &args)).await;
-    let both = waiting(&rig.bridge, 2).await;
-    for question in &both {
-        decide(&rig.bridge, &id(question), &answer(r#"{"name":"Ada"}"#)).await.expect(200);
-    }
-    assert!(both.iter().any(|one| id(one) == id(&first)));
-    for tool_use in ["tu_1", "tu_2"] {
-        let answer = rig.mantyx.answer(tool_use).await;
-        assert!(answer["result"].as_str().is_some_and(|it| it.contains("Ada")), "{answer}");
-    }
-}
-
-#[tokio::test]
 async fn what_has_no_form_can_only_be_denied() {
     let rig = eliciting("").await;
     for (params, part) in [
@@ -313,6 +292,33 @@ async fn asked_next(rig: &Harness, first: &str) -> Value {
         all.into_iter().find(|one| one["state"] == "waiting" && id(one) != first)
     })
     .await
+}
+
+#[tokio::test]
+async fn other_calls_are_made_while_a_question_is_open() {
+    let (rig, dir) = asking("concurrency: 1, ").await;
+    rig.run(Script::one_call("tu_1", "ask", "ask_greet", "{}")).await;
+    waiting(&rig.bridge, 1).await;
+    // It reaches the server, whose only place the first call would have.
+    rig.run(Script::one_call("tu_2", "ask", "ask_greet", "{}")).await;
+    let content = answer(&json!({ "value": "Ada" }).to_string());
+    for question in waiting(&rig.bridge, 2).await {
+        decide(&rig.bridge, &id(&question), &content).await.expect(200);
+    }
+    wait::soon("both are asked for the colour", async || {
+        let all = list(&rig.bridge).await;
+        let asked = |one: &&Value| one["question"]["message"] == "Which colour?";
+        (all.iter().filter(asked).count() == 2).then_some(())
+    })
+    .await;
+    for question in waiting(&rig.bridge, 2).await {
+        decide(&rig.bridge, &id(&question), &content).await.expect(200);
+    }
+    for tool_use in ["tu_1", "tu_2"] {
+        let answer = rig.mantyx.answer(tool_use).await;
+        assert!(answer["result"].as_str().is_some_and(|it| it.contains("Ada")), "{answer}");
+    }
+    assert_eq!(effects(&dir), 2);
 }
 
 #[tokio::test]

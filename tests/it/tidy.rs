@@ -59,7 +59,7 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("http::service", "backend config http::server runs upstream"),
     (
         "http::server",
-        "backend config http::api http::auth http::proxy http::router http::status_page model runs upstream",
+        "backend config http::api http::auth http::proxy http::router http::status_page runs upstream",
     ),
 ];
 

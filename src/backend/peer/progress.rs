@@ -103,14 +103,17 @@ impl Progress {
     /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
     ///
     /// `None` if no client can answer it, the daemon stops, or the call may not be made any more: the
-    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does. Other
-    /// calls have its permits.
+    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does. Of a
+    /// server that names the call of each question, other calls have its permits.
     pub async fn ask(
         &self,
         key: Option<String>,
         mark: String,
         params: Box<RawValue>,
     ) -> Option<Box<RawValue>> {
+        // A server with sessions does not say which of several calls asks, so that another call which
+        // begins meanwhile may cost both their answers.
+        let names_call = key.is_some();
         let (answer, mut answered) = oneshot::channel();
         let params = self.without_secrets(&params, Part::Params).unwrap_or(params);
         let question = Question { key, mark, params, answer };
@@ -128,7 +131,7 @@ impl Progress {
         let (open, draining) =
             client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
         open.fetch_add(1, Ordering::Relaxed);
-        let open_question = self.seat.as_ref().map(Seat::open_question);
+        let open_question = self.seat.as_ref().filter(|_| names_call).map(Seat::open_question);
         let answer = self.alive_until(async {
             tokio::select! {
                 answer = &mut answered => answer.ok(),

@@ -299,7 +299,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
-        (guarded(idle_globs, "A glob of its entry fits none of its tools."), globs::CURE.into()),
+        (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cure("quota")),
         (
             guarded(unsigned, "Its card counts as not signed, and is taken nevertheless."),

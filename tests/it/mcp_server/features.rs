@@ -33,8 +33,7 @@ async fn resources_and_prompts_are_those_of_the_apps_servers() {
     let mut once = uris.clone();
     once.dedup();
     assert_eq!(uris, once, "each URI is there once");
-    let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
-    let status = status.answer(rig.bridge.addr()).await.expect(200);
+    let status = rig.bridge.status().await;
     let shadowed = |name: &str| {
         let all = status["problems"].as_array().unwrap().iter();
         all.filter(|one| one["subject"] == name)

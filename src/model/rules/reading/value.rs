@@ -89,9 +89,8 @@ impl<'v> Value<'v> {
             Scalar::Other => false,
             Scalar::Text(Text { text, paths, .. }) => {
                 // With a slash, as `/etc/**` is meant to match `/etc`.
-                let plain = |path: &str| path.len() - 1;
-                paths.iter().any(|path| visit(&path[..plain(path)]) || visit(path))
-                    || !paths.iter().any(|path| path[..plain(path)] == *text) && visit(text)
+                paths.iter().any(|path| visit(plain(path)) || visit(path))
+                    || !paths.iter().any(|path| plain(path) == text) && visit(text)
             }
             Scalar::Bool(_) | Scalar::Number => {
                 visit(self.json) || self.number.is_some_and(|it| visit(&it.to_string()))
@@ -122,4 +121,9 @@ impl Text {
         }
         Self { number: text.trim().parse().ok(), text, paths }
     }
+}
+
+/// `path` without the slash at its end.
+fn plain(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
 }

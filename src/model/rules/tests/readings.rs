@@ -1,10 +1,10 @@
 //! One reading for all rules answers what the rules answer one by one.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use tokio::time::Instant;
 
 use super::super::*;
 use super::{glob, plain, when};

@@ -36,14 +36,14 @@ fn searched(source: &Source) -> Arc<Offer> {
 
 /// What a caller brings that has the hidden tool's `name`, or may have it.
 struct Brought {
-    r#ref: String,
+    tool_ref: String,
     /// Whether the bridge can read the name in it.
     is_named: bool,
 }
 
 fn brought(name: &str, server: &str) -> Vec<Brought> {
-    let named = |r#ref: String| Brought { r#ref, is_named: true };
-    let unnamed = |r#ref: String| Brought { r#ref, is_named: false };
+    let named = |tool_ref: String| Brought { tool_ref, is_named: true };
+    let unnamed = |tool_ref: String| Brought { tool_ref, is_named: false };
     vec![
         named(format!(r#"{{"kind":"local","name":"{name}","parameters":{{"type":"object"}}}}"#)),
         named(format!(r#"{{"kind":"mcp_local","name":"own","tools":[{{"name":"{name}"}}]}}"#)),
@@ -97,29 +97,29 @@ fn called(table: &Table, name: &str) -> Option<Route> {
 fn hidden_name_that_the_caller_brings_is_the_callers_in_a_run() {
     for Hidden { source, name, server } in hidden() {
         let offer = searched(&source);
-        for Brought { r#ref, is_named } in brought(name, server) {
+        for Brought { tool_ref, is_named } in brought(name, server) {
             for kind in [RunKind::Agent, RunKind::Eval] {
                 let body = match kind {
-                    RunKind::Agent => format!(r#"{{"tools":[{}]}}"#, r#ref),
-                    RunKind::Eval => format!(r#"{{"agent":{{"tools":[{}]}}}}"#, r#ref),
+                    RunKind::Agent => format!(r#"{{"tools":[{tool_ref}]}}"#),
+                    RunKind::Eval => format!(r#"{{"agent":{{"tools":[{tool_ref}]}}}}"#),
                 };
                 let all = Selection::Named(vec![source.name.to_string()]);
                 let injected = Spec::of(kind, Bytes::from(body)).unwrap().inject(&offer, &all);
                 let Ok(Injected { table, .. }) = injected else {
                     // Without tools of its own it is a placeholder for a backend that is not there.
-                    assert!(!is_named, "{}", r#ref);
+                    assert!(!is_named, "{tool_ref}");
                     continue;
                 };
                 let (stored, routes) = table.stored();
                 let routes = Arc::new(Routes::restore(&routes.text).unwrap());
                 for table in [&table, &Table::restore(&stored, routes)] {
-                    assert_free(table, name, [server, "own"], &r#ref);
+                    assert_free(table, name, [server, "own"], &tool_ref);
                     let found = names_found(&offer, table);
                     let given = found.iter().find(|given| called(table, given).is_some());
                     let given = given.unwrap_or_else(|| panic!("{name} is found: {found:?}"));
-                    assert_eq!(*given != name, is_named, "{given}: {}", r#ref);
-                    assert_eq!(called(table, name).is_none(), is_named, "{}", r#ref);
-                    assert_free(table, given, [server, "own"], &r#ref);
+                    assert_eq!(*given != name, is_named, "{given}: {tool_ref}");
+                    assert_eq!(called(table, name).is_none(), is_named, "{tool_ref}");
+                    assert_free(table, given, [server, "own"], &tool_ref);
                     assert_eq!(called(table, given).unwrap().backend, source.name);
                 }
             }
