@@ -1,10 +1,12 @@
 //! One reading for all rules answers what the rules answer one by one.
 
+#![expect(clippy::disallowed_types, reason = "one test measures, without a runtime")]
+
 use std::hint::black_box;
+use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use tokio::time::Instant;
 
 use super::super::*;
 use super::{glob, plain, when};
