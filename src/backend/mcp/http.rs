@@ -355,7 +355,7 @@ impl Http {
         if is_handshake && source.begins_with_endpoint().await {
             return Err(StreamableHttpError::Client(HttpFailure::Older));
         }
-        let role = Role::Answer { id, http: in_session.then(|| self.clone()) };
+        let role = Role::Answer { id, http: in_session.then(|| self.clone()), has_begun: false };
         let events = events::from(role, Arc::clone(&self.state), source);
         Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
     }

@@ -5,6 +5,7 @@
 //! Must not: open a stream or reconnect one; rmcp does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -178,19 +179,22 @@ impl Streams {
 
 /// What a stream of events is.
 pub(super) enum Role {
-    /// The answer to this request; with the client if the request was made in a session, and nothing
-    /// was said of it yet.
-    Answer { id: RequestId, http: Option<Http> },
+    /// The answer to this request; with the client if the request was made in a session.
+    Answer {
+        id: RequestId,
+        http: Option<Http>,
+        /// The server has said something of the request, so that it runs.
+        has_begun: bool,
+    },
     /// One that was opened by GET.
     Stream(Http, StreamKind),
 }
 
 impl Role {
-    /// The same after a first message. A server that has said something about a request runs it, so
-    /// that an error of a lost session is one of the tool's own from now on.
+    /// The same after a first message. An error of a lost session may be the tool's own from now on.
     fn begun(self) -> Self {
         match self {
-            Self::Answer { id, .. } => Self::Answer { id, http: None },
+            Self::Answer { id, http, .. } => Self::Answer { id, http, has_begun: true },
             Self::Stream(..) => self,
         }
     }
@@ -222,11 +226,14 @@ pub(super) fn from(
             }
         }
         match (next, &role) {
-            (Next::Frame(frame), Role::Answer { id, http }) => {
+            (Next::Frame(frame), Role::Answer { id, http, has_begun }) => {
                 if let Some(http) = http
                     && is_no_session(http, id, &frame)
                 {
-                    return Some((Ok(told(&state.no_session(id)?)), None));
+                    if !has_begun {
+                        return Some((Ok(told(&state.no_session(id)?)), None));
+                    }
+                    http.is_doubtful.store(true, Ordering::Relaxed);
                 }
                 let is_message = frame.fields().data.is_some_and(|data| !data.trim().is_empty());
                 let shown = event(&frame, &state, Some(id)).await;
@@ -477,7 +484,7 @@ mod tests {
         let (state, raw_request) = full();
         let body = "data: {\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n\n";
         let response = reqwest::Response::from(::http::Response::new(body));
-        let role = Role::Answer { id: RequestId::Number(6), http: None };
+        let role = Role::Answer { id: RequestId::Number(6), http: None, has_begun: false };
         let mut events = Box::pin(events(role, Arc::new(state), response));
         let mut event = events.next();
         assert!(poll!(&mut event).is_pending());

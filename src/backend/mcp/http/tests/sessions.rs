@@ -167,6 +167,9 @@ async fn call_that_has_shown_progress_is_not_sent_again_for_a_lost_session() {
         "{refused:?}"
     );
     assert_eq!(server.count("tools/call"), 1);
+    // The next call asks whether the server knows the session.
+    let _outcome = call(&peer).await;
+    assert_eq!(server.count("ping"), 1);
 }
 
 #[tokio::test]
