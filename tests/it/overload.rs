@@ -15,6 +15,7 @@ use crate::{
     harness::{Harness, ledger_in},
     http::{Answer, Connection, Request},
     mantyx::{Mantyx, Recorded},
+    owners::token,
     peers, process,
     sse::{self, Stream},
     wait,
@@ -225,6 +226,31 @@ async fn where_every_connection_is_used_the_next_is_told_so() {
     .await;
     let most = process::most_resident(bridge.process().pid());
     assert!(most <= ROOM, "it took {} MiB", most >> 20);
+}
+
+#[tokio::test]
+async fn app_with_many_open_streams_leaves_connections_to_the_others() {
+    more_descriptors();
+    let config = format!(
+        "upstream: {{sandbox: true}}\napps:\n  a: {{token: {}}}\n  b: {{token: {}}}\n",
+        token("a"),
+        token("b")
+    );
+    let bridge = Bridge::start(&config).await;
+    let events = Request::new("GET", "/v1/events").bearer(&token("a"));
+    let mut open = Vec::new();
+    for _ in 0..600 {
+        open.push(events.clone().send(bridge.addr()).await);
+    }
+    let refused = open.iter().filter(|stream| stream.status == 503).count();
+    assert!((80..=100).contains(&refused), "half of the 1,024 connections: {refused} of 600");
+    let status = Request::new("GET", "/v1/status").bearer(&token("b"));
+    status.answer(bridge.addr()).await.expect(200);
+    open.truncate(100);
+    wait::soon("the app should have streams again", async || {
+        (events.clone().send(bridge.addr()).await.status == 200).then_some(())
+    })
+    .await;
 }
 
 /// The ticks of a second, which Linux has been telling programs since 2.6: USER_HZ.

@@ -277,6 +277,20 @@ async fn broken_program_is_told_less_and_less_often() {
 }
 
 #[tokio::test]
+async fn program_that_ends_after_each_start_is_told_less_and_less_often() {
+    let servers = Servers::new();
+    fs::write(servers.path("brief.leaves"), "").expect("a file");
+    let bridge = Bridge::start(&servers.config(&["brief"], "")).await;
+    servers.wait_for("begun brief", 5).await;
+    let log = bridge.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("brief")).collect();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count("started the server"), 1, "{lines:#?}");
+    assert_eq!(count("noise on stdout"), 1, "{lines:#?}");
+    assert_eq!(count("the server ended"), 1, "{lines:#?}");
+}
+
+#[tokio::test]
 async fn start_that_takes_too_long_is_given_up() {
     let servers = Servers::new();
     servers.hold("slow");

@@ -2,7 +2,8 @@
 appends what happens to DIRECTORY/log: `begun NAME`, `ready NAME`, `term NAME`, `ended NAME`.
 
 While DIRECTORY/hold or DIRECTORY/NAME.hold is there, it answers nothing. With DIRECTORY/NAME.fails, it
-prints what that file contains to stderr and exits. It takes a moment to end after SIGTERM, as an
+prints what that file contains to stderr and exits. With DIRECTORY/NAME.leaves, it ends once its tools
+were listed, after a line on stdout that is no message. It takes a moment to end after SIGTERM, as an
 installation does that must not be cut off.
 """
 
@@ -75,6 +76,9 @@ def serve():
         if not is_ready and request.get("method") == "tools/list":
             is_ready = True
             note("ready")
+            if os.path.exists(path(f"{name}.leaves")):
+                print("noise on stdout", flush=True)
+                break
     note("ended")
     os._exit(0)
 
