@@ -44,7 +44,7 @@ pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
 };
 use self::reference::Dialect;
-pub(crate) use self::reference::looks_secret;
+pub(crate) use self::reference::{is_variable, looks_secret};
 use self::scalars::{
     ClientAuth, Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod,
     ListenValue, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,

@@ -3,6 +3,7 @@
 //!
 //! Must not: hold short work; that lives in the `JoinSet` of its owner.
 
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
@@ -42,16 +43,19 @@ pub async fn in_background<T: Send + 'static>(
 /// From so many bytes on, a look at all of them may take longer than a millisecond.
 pub const LARGE: usize = 32 << 10;
 
-/// [`in_background`] if `bytes`, the size of what `work` looks at, are many; otherwise at once.
-///
-/// # Errors
-///
-/// It panicked in the background.
+/// [`in_background`] if `bytes`, the size of what `work` looks at, are many; otherwise at once. A panic
+/// of `work` is one here in both cases.
 pub async fn in_background_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, JoinError> {
-    if bytes < LARGE { Ok(work()) } else { in_background(work).await }
+) -> T {
+    if bytes < LARGE {
+        return work();
+    }
+    match in_background(work).await {
+        Ok(done) => done,
+        Err(error) => resume_unwind(error.into_panic()),
+    }
 }
 
 impl Tasks {

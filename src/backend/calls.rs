@@ -10,7 +10,6 @@ mod failure;
 mod resend;
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,18 +143,13 @@ impl Backends {
     /// Checks the arguments against the tool's input schema, large ones in the background. If they are
     /// invalid, returns the answer for the model.
     pub async fn refuse_invalid(&self, call: &Arc<CallRequest>) -> Option<Made> {
-        let Target::Tool { name: tool, input: Some(_) } = &call.route.target else {
+        let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
             return None;
         };
         let backend = &call.route.backend;
-        let request = Arc::clone(call);
-        let verdict = in_background_if_large(call.arguments.get().len(), move || {
-            match &request.route.target {
-                Target::Tool { input: Some(input), .. } => input.check(request.arguments.get()),
-                _ => Verdict::Valid,
-            }
-        });
-        match verdict.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic())) {
+        let (request, schema) = (Arc::clone(call), Arc::clone(input));
+        let check = move || schema.check(request.arguments.get());
+        match in_background_if_large(call.arguments.get().len(), check).await {
             Verdict::Valid => {}
             Verdict::Invalid(mistakes) => {
                 info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");

@@ -201,7 +201,8 @@ pub(crate) fn registry<'a>(
 pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
     let identity = Some(Identity::of(lease.name.as_str()));
     let source = source(lease.name.as_str());
-    let (features, accepted) = (Arc::default(), Accepted::Nothing);
+    let features = Arc::default();
+    let accepted = Accepted::Nothing;
     RegistryEntry { lease: lease.clone(), source, features, identity, accepted }
 }
 

@@ -172,7 +172,7 @@ impl ErrorReply {
         let Some(data) = self.data.take() else { return };
         let data = redact.in_json(&data, Part::Params, count).unwrap_or(data);
         let text = Box::<str>::from(data).into_string();
-        // Where a secret is a number, its place has no JSON any more.
+        // A number that is replaced by a text leaves a place without valid JSON.
         self.data = RawValue::from_string(secrets.hide(text)).ok();
     }
 }

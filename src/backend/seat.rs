@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::queue::{AdmissionQueue, Permit};
 use crate::model::AppName;
 
-/// How long a call whose question is answered waits for a permit. Its own deadline comes first.
+/// How long a call whose question is answered waits for a permit. Its own deadline is earlier.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The permits that one call has.
@@ -85,7 +85,7 @@ impl Seat {
 }
 
 impl OpenQuestion {
-    /// Waits for the permits, as the call goes on.
+    /// Waits until the call has its permits again.
     pub async fn end(self) {
         let seat = Arc::clone(&self.seat);
         drop(self);

@@ -76,18 +76,6 @@ pub struct Waiting {
     granted: oneshot::Receiver<()>,
 }
 
-/// Keeps the queue from giving turns until it is dropped.
-#[derive(Debug)]
-pub struct Paused(Arc<Turns>);
-
-impl Drop for Paused {
-    fn drop(&mut self) {
-        let mut queue = self.0.queue.lock();
-        queue.pauses -= 1;
-        queue.advance();
-    }
-}
-
 /// The right to start a program. Its drop ends the turn.
 #[derive(Debug)]
 pub struct Turn {
@@ -104,15 +92,8 @@ impl Turns {
     }
 
     fn with_places(places: usize) -> Arc<Self> {
-        let queue = Queue { places, pauses: 0, last: 0, entries: BTreeMap::new() };
+        let queue = Queue { places, last: 0, entries: BTreeMap::new() };
         Arc::new(Self { queue: Mutex::new(queue) })
-    }
-
-    /// Gives no turns until the returned value is dropped. Whoever lets many programs join at once
-    /// holds this meanwhile: the first to arrive would otherwise start, not the first in order.
-    pub fn pause(self: &Arc<Self>) -> Paused {
-        self.queue.lock().pauses += 1;
-        Paused(Arc::clone(self))
     }
 
     /// Joins the queue.
@@ -190,8 +171,6 @@ impl Drop for Turn {
 #[derive(Debug)]
 struct Queue {
     places: usize,
-    /// How many [`Paused`] there are.
-    pauses: u32,
     /// The last id; none is 0.
     last: u64,
     entries: BTreeMap<u64, Entry>,
@@ -220,7 +199,7 @@ impl Queue {
     /// Gives free places to those that may start, the first in order first. One whose keys are taken
     /// does not hold up those behind it.
     fn advance(&mut self) {
-        while self.pauses == 0 && self.has_free_place() {
+        while self.has_free_place() {
             let startable = self.entries.iter().filter(|(_, entry)| self.may_start(entry));
             let Some(id) =
                 startable.min_by_key(|(id, entry)| (entry.rank, **id)).map(|(id, _)| *id)

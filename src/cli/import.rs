@@ -37,7 +37,7 @@ use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
 pub(super) use self::yaml::yaml;
 use super::{Failure, Outcome, complain, print};
-use crate::config::Environment;
+use crate::config::{Environment, is_variable};
 use crate::model::BackendName;
 use crate::model::naming::legal;
 use crate::model::visible;
@@ -278,7 +278,7 @@ fn placeholder(product: Product, entry: &Map<String, Value>) -> Option<String> {
     let text = json!(entry).to_string();
     let (_, behind) = text.split_once("{{")?;
     let (name, _) = behind.split_once("}}")?;
-    let is_name = looks::is_everyday_name(name) && secrets::is_variable_name(name);
+    let is_name = looks::is_everyday_name(name) && is_variable(name);
     Some(if is_name { format!("`{{{{{name}}}}}`") } else { "a text in `{{}}`".to_owned() })
 }
 

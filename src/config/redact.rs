@@ -246,10 +246,7 @@ fn literal_pieces(text: &str) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let mut start = 0;
     for (at, _) in text.match_indices("${") {
-        // The default of a reference may be a secret.
-        let has_default = |end: usize| text.get(at..end).is_some_and(|it| it.contains(":-"));
-        let end = reference_end(text, at).filter(|end| at >= start && !has_default(*end));
-        if let Some(end) = end {
+        if let Some(end) = reference_end(text, at).filter(|_| at >= start) {
             pieces.push(start..at);
             start = end;
         }

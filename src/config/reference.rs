@@ -319,7 +319,7 @@ fn default_of(inside: &str) -> Option<(&str, &str)> {
     inside.split_once(":-").filter(|(name, _)| is_variable(name))
 }
 
-fn is_variable(name: &str) -> bool {
+pub(crate) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')

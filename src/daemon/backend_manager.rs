@@ -172,8 +172,6 @@ impl BackendManager {
         let mut before = std::mem::take(&mut self.managed);
         let mut entries = Vec::new();
         let mut supervisors = Vec::new();
-        // The programs join the queue here, not in their tasks, so that they start in the file's order.
-        let paused = self.turns.pause();
         for (backend, connector) in backends {
             let name = backend.name.clone();
             let timing = timing(&backend, refresh);
@@ -216,7 +214,7 @@ impl BackendManager {
                     let supervisor = Supervisor {
                         lease: lease.clone(),
                         dial,
-                        first_turn: program.as_ref().map(|start| start.join(timing.borrow().rank)),
+                        first_turn: None,
                         program,
                         timing: timing.subscribe(),
                         registry: Arc::clone(&self.backends.registry),
@@ -239,7 +237,6 @@ impl BackendManager {
             });
             self.managed.insert(name, managed);
         }
-        drop(paused);
         changes.removed = before.keys().map(ToString::to_string).collect();
         let managed = self.managed.iter();
         let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
@@ -251,8 +248,13 @@ impl BackendManager {
     }
 
     /// Runs supervisors, each with the bundled agent that ends with it.
-    fn supervise(&mut self, supervisors: Vec<(Supervisor, Option<DropGuard>)>) {
-        for (supervisor, agent) in supervisors {
+    fn supervise(&mut self, mut supervisors: Vec<(Supervisor, Option<DropGuard>)>) {
+        // Programs join the queue for their first turns here and by rank. In their tasks, the first to
+        // come would start, not the first in the file.
+        supervisors.sort_by_key(|(supervisor, _)| supervisor.timing.borrow().rank);
+        for (mut supervisor, agent) in supervisors {
+            let rank = supervisor.timing.borrow().rank;
+            supervisor.first_turn = supervisor.program.as_ref().map(|start| start.join(rank));
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
                 supervisor.run(stop).await;

@@ -47,15 +47,15 @@ struct Admitted {
 }
 
 impl Service {
-    /// Answers one request; `let_in` is called if it is authenticated, and says whether the connection
-    /// may be used by its app, where there are others. Without `let_in`, its
+    /// Answers one request; `let_in` is called if it is authenticated, with its app where there are
+    /// others, and says whether the connection may be used for it. Without `let_in`, its
     /// connection has no regular slot: the request is refused, unless its route is open to anyone,
     /// so that health checks still get their answer.
     pub async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         client: ClientInfo,
-        let_in: Option<impl FnOnce(&AppName) -> bool>,
+        let_in: Option<impl FnOnce(Option<&AppName>) -> bool>,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
         let rules = route.rules(request.method());
@@ -67,10 +67,13 @@ impl Service {
         let mut response = match admitted {
             Ok(caller) => {
                 let has_room = match (let_in, &caller) {
-                    (Some(let_in), Some(caller)) => let_in(&caller.app.name),
+                    (Some(let_in), Some(caller)) => {
+                        let are_several = self.api.runs.calls.settings().apps.len() > 1;
+                        let_in(are_several.then_some(&caller.app.name))
+                    }
                     _ => true,
                 };
-                if has_room || self.api.runs.calls.settings().apps.len() < 2 {
+                if has_room {
                     self.handle_admitted(Admitted { route, rules, caller, request, client }).await
                 } else {
                     self.refuse(request.uri().path(), &client, &AuthRefusal::TooManyOfApp)

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::value::RawValue;
 
@@ -54,6 +54,8 @@ pub struct Features {
     completes: bool,
     /// The definitions that clients do not get, and why.
     left_out: Vec<String>,
+    /// Each change of any backend asks for it.
+    digest: OnceLock<u64>,
 }
 
 #[derive(Debug, Hash)]
@@ -73,6 +75,7 @@ impl Features {
     /// left out, and those that clients cannot read, as a client refuses the whole list for one of
     /// them.
     pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) {
+        self.digest = OnceLock::new();
         for (place, definition) in definitions.into_iter().enumerate() {
             let json = form::trimmed(definition.get(), kind.shape());
             let id = string_member(&json, kind.key);
@@ -121,9 +124,11 @@ impl Features {
 
     /// A number that changes with the definitions. It is not the same in another process.
     pub fn digest(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.items, self.completes).hash(&mut hasher);
-        hasher.finish()
+        *self.digest.get_or_init(|| {
+            let mut hasher = DefaultHasher::new();
+            (&self.items, self.completes).hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
     /// The first resource whose URI `other` has, too.

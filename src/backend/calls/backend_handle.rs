@@ -3,7 +3,6 @@
 //!
 //! Must not: make a call.
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -118,9 +117,8 @@ impl BackendHandle {
         }
         let redact = Arc::clone(&self.rules.redact);
         let (Answer::Result { text, .. } | Answer::Error(text)) = &answer;
-        let redaction = in_background_if_large(text.len(), move || redacted(&redact, answer));
         let (answer, count) =
-            redaction.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
+            in_background_if_large(text.len(), move || redacted(&redact, answer)).await;
         self.metrics().redacted.inc_by(count);
         answer
     }
@@ -134,8 +132,8 @@ impl BackendHandle {
         self.traffic.in_flight.len()
     }
 
-    /// Notes that an MCP client with a session calls it, or reads something of it: such a client may expect that the server
-    /// keeps something between its calls.
+    /// Notes that an MCP client with a session calls it, or reads something of it: such a client may
+    /// expect that the server keeps something between its requests.
     pub fn note_session_call(&self) {
         *self.traffic.last_session_call.lock() = Some(clock::now());
     }

@@ -12,13 +12,13 @@ use tracing::{debug, info};
 use super::failure::CallFailure;
 use super::{Backends, CallContext};
 use crate::backend::CallError;
-use crate::backend::registry::{InUse, Phase, Registry};
+use crate::backend::registry::{InUse, Phase};
 use crate::model::{BackendName, RefKind, Target, Verdict};
 
 /// How long a call waits for a backend that is not connected, before the model gets an error.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// The same, while the first attempt to connect has not ended: after a restart, calls arrive before
-/// the connections are up.
+/// [`CONNECT_PATIENCE`] while the first attempt to connect has not ended: after a restart, calls arrive
+/// before the connections are up.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A call waits for a program that starts until so long before its deadline: then there is time left
@@ -58,18 +58,11 @@ impl Backends {
         broken: Option<&InUse>,
         patience: Patience,
     ) -> Result<Connected, CallFailure> {
-        let live = |registry: &Registry| match registry.connection(name) {
-            Some(one) => {
-                let is_broken = broken.is_some_and(|it| Arc::ptr_eq(&it.peer, &one.peer));
-                (!is_broken).then_some(Ok(one))
-            }
-            None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
-        };
-        if let Some(connection) = live(&self.registry) {
-            return Ok(Connected { connection: connection?, has_waited: false });
+        if let Some(connection) = self.live(name, broken)? {
+            return Ok(Connected { connection, has_waited: false });
         }
-        let known = self.registry.snapshot(name.as_str());
-        let pause = known.and_then(|known| known.last_failure?.open_pause());
+        let snapshot = self.registry.snapshot(name.as_str());
+        let pause = snapshot.and_then(|snapshot| snapshot.last_failure?.open_pause());
         if let (Some(pause), Patience::OfCall(_)) = (pause, patience) {
             return Err(CallFailure::Call(CallError::paused(pause)));
         }
@@ -80,8 +73,8 @@ impl Backends {
         let mut since = Instant::now();
         loop {
             version.mark_unchanged();
-            if let Some(connection) = live(&self.registry) {
-                return Ok(Connected { connection: connection?, has_waited: true });
+            if let Some(connection) = self.live(name, broken)? {
+                return Ok(Connected { connection, has_waited: true });
             }
             let until = match patience {
                 Patience::Until(time) => time,
@@ -98,6 +91,19 @@ impl Backends {
                 return Err(CallFailure::NotConnected);
             }
         }
+    }
+
+    /// The connection to `name`, if there is one other than `broken`.
+    fn live(
+        &self,
+        name: &BackendName,
+        broken: Option<&InUse>,
+    ) -> Result<Option<InUse>, CallFailure> {
+        let Some(connection) = self.registry.connection(name) else {
+            return if self.registry.has(name) { Ok(None) } else { Err(CallFailure::Removed) };
+        };
+        let is_broken = broken.is_some_and(|broken| Arc::ptr_eq(&broken.peer, &connection.peer));
+        Ok(if is_broken { None } else { Some(connection) })
     }
 
     /// How long a call waits for the connection to `name`, as things are.

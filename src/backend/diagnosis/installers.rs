@@ -162,7 +162,11 @@ fn other_executables(evidence: &Evidence<'_>) -> Option<Cause> {
         executables = listed.map(str::to_owned).collect();
     }
     let package = package.to_owned();
-    (!executables.is_empty()).then_some(Cause::OtherExecutables { package, executables })
+    if executables.is_empty() {
+        None
+    } else {
+        Some(Cause::OtherExecutables { package, executables })
+    }
 }
 
 /// Parts of a line, in lower case, and the cause that it tells.

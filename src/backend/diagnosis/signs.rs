@@ -155,7 +155,7 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     }
     if has_any(&telling, &MODULE) {
         // What a module imports is named with the module.
-        // Where it stands in a trace, a module has asked for it.
+        // In a trace, the missing file is one that a module imports.
         let is_imported = lines.iter().any(|line| line.trim_start().starts_with("at file://"));
         let script = script(&telling).filter(|_| !is_imported);
         let cause = match script {

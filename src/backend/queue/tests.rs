@@ -137,7 +137,8 @@ async fn app_with_too_many_calls_keeps_no_other_out() {
 async fn permit_of_a_call_that_gave_up_goes_to_the_next() {
     let queue = AdmissionQueue::new(1);
     let held = queue.acquire(&one(), Instant::now()).await.unwrap();
-    let (app, by) = (one(), Instant::now() + HOUR);
+    let app = one();
+    let by = Instant::now() + HOUR;
     let mut first = Box::pin(queue.acquire(&app, by));
     let mut second = Box::pin(queue.acquire(&app, by));
     assert!(first.as_mut().now_or_never().is_none());

@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::looks::is_everyday_name;
 use super::permissions::{ToolRules, denied};
-use super::secrets::{Place, is_variable_name};
+use super::secrets::Place;
 use super::sections::{Product, Server};
 use super::values::{duration, glob, is_empty, literal, texts, variable};
 use super::{Imported, Source};
 use crate::config::foreign::{ForeignKey, TimeUnit, foreign_key};
+use crate::config::is_variable;
 use crate::config::value::format_duration;
 
 /// An entry on its way into bridge.yaml.
@@ -545,7 +546,7 @@ impl<'a> Entry<'a> {
 
 /// Whether `name` can be a variable's. People also write a token itself where its variable goes.
 fn names_variable(name: &str) -> bool {
-    is_variable_name(name) && is_everyday_name(name)
+    is_variable(name) && is_everyday_name(name)
 }
 
 /// Lists the keys of an entry, and those of maps in it that have keys of the entry.

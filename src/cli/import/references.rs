@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::looks::is_everyday;
-use super::secrets::{Place, Vault, is_variable_name, variable_name};
+use super::secrets::{Place, Vault, variable_name};
 use super::sections::Product;
-use crate::config::Environment;
+use crate::config::{Environment, is_variable};
 
 /// The file that is imported.
 #[derive(Clone)]
@@ -168,7 +168,7 @@ fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<S
         let parts = inside.and_then(|inside| inside.split_once(":-"));
         let parts =
             parts.map(|(name, default)| (name.strip_prefix("env:").unwrap_or(name), default));
-        let Some((name, default)) = parts.filter(|(name, _)| is_variable_name(name)) else {
+        let Some((name, default)) = parts.filter(|(name, _)| is_variable(name)) else {
             out += "${";
             rest = behind;
             continue;

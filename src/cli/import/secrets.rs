@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::looks::is_everyday_name;
-use crate::config::Environment;
+use crate::config::{Environment, is_variable};
 
 /// The variables that the output refers to.
 #[derive(Clone, Default, derive_more::Debug)]
@@ -82,7 +82,7 @@ impl Vault {
     pub(super) fn keep(&mut self, secret: &str, at: Place<'_>) -> String {
         let is_name = !at.key.is_empty() && is_everyday_name(at.key);
         let key = if is_name { at.key } else { "secret" };
-        let own = if at.is_variable && is_name && is_variable_name(at.key) {
+        let own = if at.is_variable && is_name && is_variable(at.key) {
             at.key.to_owned()
         } else {
             variable_name(&format!("{}_{key}", at.server))
@@ -108,9 +108,4 @@ pub(super) fn variable_name(text: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let name: String = text.chars().map(legal).collect();
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
-}
-
-pub(super) fn is_variable_name(text: &str) -> bool {
-    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    text.starts_with(is_first) && text.chars().all(|c| is_first(c) || c.is_ascii_digit())
 }

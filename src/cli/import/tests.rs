@@ -11,6 +11,16 @@ mod secrets;
 
 const CANARY: &str = "canary7Secret9Value3x";
 
+/// An entry, and what has to stand in bridge.yaml.
+struct Row {
+    entry: &'static str,
+    becomes: &'static str,
+}
+
+const fn row(entry: &'static str, becomes: &'static str) -> Row {
+    Row { entry, becomes }
+}
+
 #[track_caller]
 fn parse(text: &str) -> Imported {
     let env = Environment::bare().with_var("HOME", "/home/me");

@@ -146,23 +146,23 @@ impl Feed {
         }
         let backends = status::backends(&self.api, &self.caller);
         let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
-        let digest = digest(&daemon);
-        if digest != self.daemon {
+        let of_daemon = digest(&daemon);
+        if of_daemon != self.daemon {
             text_frame(out, "status", &daemon);
         }
         let mut now = BTreeMap::new();
         for backend in &backends {
             let text = written(backend);
-            let digest = self::digest(&text);
-            if self.backends.get(&backend.name) != Some(&digest) {
+            let of_backend = digest(&text);
+            if self.backends.get(&backend.name) != Some(&of_backend) {
                 text_frame(out, "backend", &text);
             }
-            now.insert(backend.name.clone(), digest);
+            now.insert(backend.name.clone(), of_backend);
         }
         for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
             frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
         }
-        (self.daemon, self.backends) = (digest, now);
+        (self.daemon, self.backends) = (of_daemon, now);
         Some(())
     }
 }

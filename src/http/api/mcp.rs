@@ -31,7 +31,7 @@ use self::sessions::Session;
 use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
-use crate::model::{Feature, member};
+use crate::model::{BackendName, Feature, member};
 use crate::traces::Context;
 
 /// The header that names a session.
@@ -252,6 +252,16 @@ impl Client<'_> {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             RpcError::new(status, codes::INTERNAL_ERROR, why.to_string())
         })
+    }
+
+    /// Notes that a client with a session uses `backend`: it may expect that the server keeps something
+    /// between its requests.
+    fn note_use(&self, backend: &BackendName) {
+        if matches!(self.era, Era::Session(_))
+            && let Some(handle) = self.api.backends().handles().get(backend)
+        {
+            handle.note_session_call();
+        }
     }
 
     /// Whether the client takes an event stream as an answer.

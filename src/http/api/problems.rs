@@ -10,7 +10,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::{Backend, Daemon};
+use super::status::{self, Backend, Daemon};
 use super::{Api, Caller, Flaw};
 use crate::backend::program::hiding::Exposure;
 use crate::backend::registry::Snapshot;
@@ -99,7 +99,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
         let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cure("token") };
-        let message = guarded(Some(message), "MANTYX cannot be shown a token.");
+        let message = guarded(Some(message), status::NO_TOKEN);
         cases.push(("upstream", message, cure));
     }
     if let Some(flaw) = api.loaded().flaw {
@@ -171,7 +171,6 @@ fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
     for runtime in &daemon.runtimes {
         let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
         let down = down.map(|error| format!("The runtime cannot be heard: {error}."));
-        let unheard = "The runtime cannot be heard.";
         let gap = runtime.gap.as_ref().map(|gap| {
             format!("It was not heard from {gap}; calls that it announced meanwhile may be lost.")
         });
@@ -179,7 +178,7 @@ fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
         let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
         let name = runtime.name.as_str();
         cases.extend([
-            (name, guarded(down, unheard), cure("runtime")),
+            (name, guarded(down, status::UNHEARD), cure("runtime")),
             (name, open(gap), cure("gap")),
             (name, guarded(untaken, "It has not taken answers that wait."), cure("runtime")),
         ]);

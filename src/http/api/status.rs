@@ -51,13 +51,13 @@ pub(crate) struct Runtime {
 }
 
 /// What an app reads where the operator reads why a runtime is not heard.
-const UNHEARD: &str = "The runtime cannot be heard.";
+pub(super) const UNHEARD: &str = "The runtime cannot be heard.";
 /// What an app reads where the operator reads why a runtime does not take answers.
 const UNTAKEN: &str = "The runtime has not taken answers that wait.";
 /// What an app reads where the operator reads why there is no connection to MANTYX.
 const UNREACHABLE: &str = "MANTYX cannot be reached.";
 /// What an app reads where the operator reads why there is no token.
-const NO_TOKEN: &str = "MANTYX cannot be shown a token.";
+pub(super) const NO_TOKEN: &str = "MANTYX cannot be shown a token.";
 /// What an app reads where the operator reads why a card counts as not signed.
 const UNSIGNED: &str = "The card is not signed by a configured key.";
 

@@ -141,8 +141,7 @@ async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body
     let room = timeout(ROOM_PATIENCE, held.resize(size)).await;
     room.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
     let (parts, body) = answer.into_parts();
-    // A body of known size is there whole.
-    let whole = body.collect().await.map_err(|_broken| NotWritten::GoingDown)?.to_bytes();
+    let whole = body.collect().await.expect("a body of known size is there whole").to_bytes();
     Ok(Response::from_parts(parts, response::full(held.pay_for(whole))))
 }
 

@@ -80,9 +80,9 @@ impl Connection {
         if self.is_overflow {
             self.stop.cancel();
         }
-        let let_in = (!self.is_overflow).then_some(|app: &AppName| {
+        let let_in = (!self.is_overflow).then_some(|one_of_several: Option<&AppName>| {
             self.slot.let_in();
-            self.slot.has_room_for(app)
+            one_of_several.is_none_or(|app| self.slot.has_room_for(app))
         });
         Arc::clone(&self.service).handle(request, client, let_in).await
     }

@@ -227,21 +227,26 @@ pub(super) fn from(
         }
         match (next, &role) {
             (Next::Frame(frame), Role::Answer { id, http, has_begun }) => {
-                if let Some(http) = http
-                    && is_no_session(http, id, &frame)
+                let fields = frame.fields();
+                // A result may be large, and an error that says this is short.
+                let is_short = frame.raw.len() <= ERROR_LIMIT;
+                if let (Some(http), Some(data)) = (http, &fields.data)
+                    && is_short
+                    && http.is_lost(StatusCode::OK, data, Some(id))
                 {
                     if !has_begun {
                         return Some((Ok(told(&state.no_session(id)?)), None));
                     }
                     http.is_doubtful.store(true, Ordering::Relaxed);
                 }
-                let is_message = frame.fields().data.is_some_and(|data| !data.trim().is_empty());
-                let shown = event(&frame, &state, Some(id)).await;
+                let is_message = fields.data.as_ref().is_some_and(|data| !data.trim().is_empty());
+                let shown = event(fields, retry(&frame), &state, Some(id)).await;
                 let role = if is_message { role.begun() } else { role };
                 Some((Ok(shown), Some((source, role, state))))
             }
             (Next::Frame(frame), Role::Stream(..)) => {
-                Some((Ok(event(&frame, &state, None).await), Some((source, role, state))))
+                let shown = event(frame.fields(), retry(&frame), &state, None).await;
+                Some((Ok(shown), Some((source, role, state))))
             }
             (Next::Broken(error), _) => Some((Err(error), None)),
             (Next::NotRead(why, _), Role::Answer { id, .. }) => {
@@ -289,17 +294,6 @@ pub(super) async fn first(response: reqwest::Response) -> Option<String> {
         }
     };
     timeout(FIRST_PATIENCE, message).await.ok().flatten()
-}
-
-/// Whether an event says that the server did not run the request `id`, as it does not know the
-/// session.
-fn is_no_session(http: &Http, id: &RequestId, frame: &Frame) -> bool {
-    // A result may be large, and an error that says this is short.
-    if frame.raw.len() > ERROR_LIMIT {
-        return false;
-    }
-    let data = frame.fields().data;
-    data.is_some_and(|data| http.is_lost(StatusCode::OK, &data, Some(id)))
 }
 
 /// A message of the bridge's own for rmcp.
@@ -418,13 +412,17 @@ impl Source {
 
 /// A frame in rmcp's form: only messages that rmcp can read, ids and the wait before reconnecting.
 /// `answered` is the request whose answer the stream is.
-async fn event(frame: &Frame, state: &ConnectionState, answered: Option<&RequestId>) -> Sse {
+async fn event(
+    fields: Fields,
+    retry: Option<u64>,
+    state: &ConnectionState,
+    answered: Option<&RequestId>,
+) -> Sse {
     state.has_room().await;
-    let fields = frame.fields();
     let id = fields.id.clone();
     let data =
         message(fields, state, answered).and_then(|message| serde_json::to_string(&message).ok());
-    Sse { event: None, data, id, retry: retry(frame) }
+    Sse { event: None, data, id, retry }
 }
 
 /// The message in an event, if rmcp has to see it. `answered` is the request whose answer the stream

@@ -1,4 +1,4 @@
-//! What is told of programs that do not get as far as a handshake.
+//! Programs that fail before their handshake, and what is told of them.
 
 use super::*;
 

@@ -2,16 +2,6 @@
 
 use super::*;
 
-/// An entry of an `mcpServers` file, and what has to stand in bridge.yaml.
-struct Row {
-    entry: &'static str,
-    becomes: &'static str,
-}
-
-const fn row(entry: &'static str, becomes: &'static str) -> Row {
-    Row { entry, becomes }
-}
-
 fn import(entry: &str) -> Imported {
     parse(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#))
 }

@@ -6,16 +6,6 @@ use super::*;
 const RANDOM: &str = "s3cr3tVALUE9f8a7b6c5d4e3f2a1b0";
 const WORD: &str = "hunter4";
 
-/// An entry with `RANDOM` or `WORD` in it, and what has to stand in bridge.yaml.
-struct Row {
-    entry: &'static str,
-    becomes: &'static str,
-}
-
-const fn row(entry: &'static str, becomes: &'static str) -> Row {
-    Row { entry, becomes }
-}
-
 fn import(entry: &str) -> Imported {
     let entry = entry.replace("RANDOM", RANDOM).replace("WORD", WORD);
     parse(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#))

@@ -89,11 +89,7 @@ impl Client<'_> {
             let why = format!("{no_room}; the call was not made, try again soon.");
             RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
         })?;
-        if matches!(self.era, Era::Session(_))
-            && let Some(handle) = self.api.backends().handles().get(&route.backend)
-        {
-            handle.note_session_call();
-        }
+        self.note_use(&route.backend);
         let stop = match &self.era {
             Era::Stateless => CancellationToken::new(),
             Era::Session(session) => session.begin_call(request.id).ok_or_else(|| {

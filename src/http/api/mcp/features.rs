@@ -90,11 +90,7 @@ impl Client<'_> {
         method: &'static str,
         params: Value,
     ) -> Replied<String> {
-        if matches!(self.era, Era::Session(_))
-            && let Some(handle) = self.api.backends().handles().get(backend)
-        {
-            handle.note_session_call();
-        }
+        self.note_use(backend);
         let app = &self.caller.app.name;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let _permit = self.api.runs.calls.permit(app).await.map_err(error)?;
