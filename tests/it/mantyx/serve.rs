@@ -43,7 +43,8 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let path = target.split('?').next().unwrap_or_default().to_owned();
         if path.ends_with("/echo-stream") {
-            return echo(framing, &mut reader, &mut writer).await;
+            echo(framing, &mut reader, &mut writer).await?;
+            continue;
         }
         let body = framing.whole(&mut reader).await?;
         let headers = head.headers.clone();
@@ -61,7 +62,10 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             continue;
         }
         if method == "GET" && path.ends_with("/stream") {
-            return stream_run(shared, &recorded, &path, &mut writer).await;
+            match stream_run(shared, &recorded, &path, &mut writer).await? {
+                After::Serves => continue,
+                After::Closes => return Ok(()),
+            }
         }
         let Some(answer) = route(shared, &recorded, &path) else { return Ok(()) };
         shared.wait_if_held(&method, &path).await;
@@ -236,16 +240,24 @@ fn resume_from(request: &Recorded) -> u64 {
     numbers.into_iter().flatten().filter_map(|text| text.parse().ok()).max().unwrap_or(0)
 }
 
+/// What becomes of a connection after a stream. A body that ended as HTTP has it leaves the
+/// connection in the client's pool: closing it then would break the next request.
+enum After {
+    Serves,
+    Closes,
+}
+
 async fn stream_run(
     shared: &Shared,
     request: &Recorded,
     path: &str,
     writer: &mut OwnedWriteHalf,
-) -> io::Result<()> {
+) -> io::Result<After> {
     let id = path.rsplit('/').nth(1).unwrap_or_default();
     let refusal = shared.state().refusal.clone();
     if let Some(refusal) = refusal {
-        return writer.write_all(&refusal).await;
+        writer.write_all(&refusal).await?;
+        return Ok(After::Serves);
     }
     let opened = shared.change(|state| {
         let run = state.runs.get_mut(id)?;
@@ -254,7 +266,8 @@ async fn stream_run(
     });
     let Some((script, cut, sent)) = opened else {
         let answer = json(404, r#"{"error":"not_found","message":"No such run."}"#);
-        return writer.write_all(&answer).await;
+        writer.write_all(&answer).await?;
+        return Ok(After::Serves);
     };
     let framing = if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n\r\n");
@@ -266,7 +279,7 @@ async fn stream_run(
         match step {
             Step::Send { seq, bytes } if *seq > from => {
                 if !out.send(&shared.filled(bytes)).await? {
-                    return Ok(());
+                    return Ok(After::Closes);
                 }
                 shared.change(|state| {
                     if let Some(run) = state.runs.get_mut(id) {
@@ -284,7 +297,11 @@ async fn stream_run(
             run.ended = true;
         }
     });
-    if script.unframed { Ok(()) } else { out.writer.write_all(b"0\r\n\r\n").await }
+    if script.unframed {
+        return Ok(After::Closes);
+    }
+    out.writer.write_all(b"0\r\n\r\n").await?;
+    Ok(After::Serves)
 }
 
 struct Out<'a> {
