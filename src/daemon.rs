@@ -337,12 +337,12 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
             runs.restore(kept);
             if let Some(late) = runs.journal().late() {
                 let runs = Arc::clone(runs);
-                // It ends with what it waits for, which a disk that fails may never bring.
+                // A task that ends before the stop would count as failed.
                 back.spawn_until_stop("late journal", async move {
                     if let Ok(kept) = late.await {
-                        runs.restore_late(kept);
+                        runs.restore_late(*kept);
                     }
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 });
             }
         }

@@ -77,7 +77,7 @@ pub struct Journal {
     /// The latest wall-clock time that the file of an earlier process has.
     noted: AtomicU64,
     /// Gets what the file keeps, if that could not be read at the start.
-    late: Mutex<Option<oneshot::Receiver<Kept>>>,
+    late: Mutex<Option<oneshot::Receiver<Box<Kept>>>>,
     /// The conversations with agents that an earlier process has left in the file.
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
@@ -206,7 +206,7 @@ impl Journal {
     }
 
     /// Gets what an earlier process has left once the disk can be read, unless it could be at the start.
-    pub fn late(&self) -> Option<oneshot::Receiver<Kept>> {
+    pub fn late(&self) -> Option<oneshot::Receiver<Box<Kept>>> {
         self.late.lock().take()
     }
 

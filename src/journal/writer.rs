@@ -46,7 +46,7 @@ pub(super) struct Writer {
     /// file could be read.
     state: Option<State>,
     /// Gets what the file keeps, if that could not be read at the start.
-    late: Option<oneshot::Sender<Kept>>,
+    late: Option<oneshot::Sender<Box<Kept>>>,
     /// Changes that could not be written and are kept.
     backlog: Vec<Change>,
     /// How many of those changes were given up.
@@ -59,6 +59,9 @@ pub(super) struct Writer {
     compaction: Compaction,
 }
 
+/// What the file keeps, or what gets that once the disk can be read.
+pub(super) type Past = Result<Kept, oneshot::Receiver<Box<Kept>>>;
+
 /// A compaction beside the file.
 enum Compaction {
     None,
@@ -69,13 +72,13 @@ enum Compaction {
 }
 
 impl Writer {
-    /// Opens the file at `path`; with what it keeps, or with who gets that once the disk can be read.
+    /// Opens the file at `path`, and reads what it keeps, unless the disk fails.
     pub(super) fn open(
         path: &Path,
         has_run: bool,
         max_size: u64,
         shared: Arc<Shared>,
-    ) -> Result<(Self, Result<Kept, oneshot::Receiver<Kept>>), StoreError> {
+    ) -> Result<(Self, Past), StoreError> {
         let mut this = Self {
             path: path.to_owned(),
             shared,
@@ -382,7 +385,9 @@ impl Writer {
             Ok(kept) => {
                 info!("the journal can be read");
                 // Without a receiver, the daemon stops.
-                self.late.take().map(|late| late.send(kept));
+                if let Some(late) = self.late.take() {
+                    late.send(Box::new(kept)).ok();
+                }
                 self.note_health();
                 self.store.is_some()
             }
