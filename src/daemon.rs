@@ -335,6 +335,16 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
                 timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
             }
             runs.restore(kept);
+            if let Some(late) = runs.journal().late() {
+                let runs = Arc::clone(runs);
+                // A task that ends before the stop would count as failed.
+                back.spawn_until_stop("late journal", async move {
+                    if let Ok(kept) = late.await {
+                        runs.restore_late(*kept);
+                    }
+                    std::future::pending::<()>().await;
+                });
+            }
         }
         Past::Group(keeper, mut events) => {
             back.spawn_until_stop("replica", keeper.run(runs.draining().clone()));

@@ -17,6 +17,7 @@ mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod live;
+mod lock;
 mod postgres;
 #[cfg(test)]
 pub(crate) use self::postgres::tests::simulated::{Chance, Fate, Server};
@@ -24,7 +25,8 @@ pub mod record;
 mod store;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -41,17 +43,16 @@ use tracing::{error, info};
 
 use self::batch::{Job, Waiter};
 use self::desk::{Desk, FAST};
+use self::lock::Lock;
 pub use self::postgres::{
     Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
-    CallKey, Change, ConversationRecord, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot,
+    CallKey, Change, ConversationRecord, Kept, LossRecord, RequestKey, RequestRecord, Slot,
 };
-use self::store::Lock;
 pub use self::store::StoreError;
 use self::writer::Writer;
 use crate::model::moment::Moment;
-use crate::tasks::in_background;
 use crate::{clock, metrics};
 
 /// If about this many bytes wait for the thread, drivers stop reading their runs.
@@ -74,23 +75,22 @@ pub struct Journal {
     jobs: mpsc::Sender<Job>,
     shared: Arc<Shared>,
     /// The latest wall-clock time that the file of an earlier process has.
-    noted: Millis,
+    noted: AtomicU64,
+    /// Gets what the file keeps, if that could not be read at the start.
+    late: Mutex<Option<oneshot::Receiver<Box<Kept>>>>,
     /// The conversations with agents that an earlier process has left in the file.
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Of a replica; a file is locked by its writer.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
 }
 
 /// Where the records are.
 #[derive(Debug)]
 enum Place {
-    /// The lock is held while the file is read, which takes it whole into memory: one reader at a
-    /// time.
-    ///
     /// Without a desk, a simulation writes.
-    File(PathBuf, tokio::sync::Mutex<()>, Option<Arc<Desk>>),
+    File(Option<Arc<Desk>>),
     Database(Arc<Replica>),
 }
 
@@ -116,6 +116,8 @@ pub struct Health {
     pub bytes: u64,
     /// What the journal lost last.
     pub lost: Option<LossRecord>,
+    /// What another program did to the file, which was then written again from memory.
+    pub rewritten: Option<String>,
 }
 
 /// The changes were not written, and will not be.
@@ -161,33 +163,57 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Another bridge has the journal open, a later version wrote it, or it cannot be read. A
-    /// journal that can be read but not written is no error: the thread tries to write it again, as
-    /// it does later on.
+    /// Another bridge has the journal open, a later version wrote it, or something else than a file has
+    /// its place. A disk that fails is no error: the thread tries again, as it does later on. What it
+    /// then reads comes by [`Self::late`].
     pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
         Self::open_bounded(path, has_run, MAX_SIZE as u64)
     }
 
     fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {
-        let lock = Lock::take(path, has_run)?;
         let shared: Arc<Shared> = Arc::default();
-        let (writer, mut kept) = Writer::open(path, lock, max_size, Arc::clone(&shared))?;
+        let (writer, kept) = Writer::open(path, has_run, max_size, Arc::clone(&shared))?;
         let (jobs, given) = mpsc::channel();
-        let place = |desk| Place::File(path.to_owned(), <_>::default(), desk);
-        let noted = kept.noted;
-        let conversations = Mutex::new(std::mem::take(&mut kept.conversations));
+        let mut this = Self::new(jobs, shared, Place::File(None));
+        let mut kept = kept.unwrap_or_else(|late| {
+            *this.late.lock() = Some(late);
+            // Numbers of runs that the file cannot have.
+            Kept { last_slot: clock::millis(), ..Kept::default() }
+        });
+        this.take_in(&mut kept);
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
-            let place = place(None);
-            let writer = Mutex::default();
-            let this = Self { jobs, shared, noted, conversations, place, writer, _lock: None };
             return Ok((this, kept));
         }
         let desk = Arc::new(Desk::new(writer, given, FAST));
-        let place = place(Some(Arc::clone(&desk)));
-        let writer = spawn(move || desk.run())?;
-        Ok((Self { jobs, shared, noted, conversations, place, writer, _lock: None }, kept))
+        this.place = Place::File(Some(Arc::clone(&desk)));
+        this.writer = spawn(move || desk.run())?;
+        Ok((this, kept))
+    }
+
+    fn new(jobs: mpsc::Sender<Job>, shared: Arc<Shared>, place: Place) -> Self {
+        Self {
+            jobs,
+            shared,
+            noted: AtomicU64::new(0),
+            late: Mutex::default(),
+            conversations: Mutex::default(),
+            place,
+            writer: Mutex::default(),
+            lock: None,
+        }
+    }
+
+    /// Gets what an earlier process has left once the disk can be read, unless it could be at the start.
+    pub fn late(&self) -> Option<oneshot::Receiver<Box<Kept>>> {
+        self.late.lock().take()
+    }
+
+    /// Takes its part of what an earlier process has left.
+    pub fn take_in(&self, kept: &mut Kept) {
+        self.noted.store(kept.noted, Ordering::Relaxed);
+        self.conversations.lock().append(&mut kept.conversations);
     }
 
     /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
@@ -208,9 +234,8 @@ impl Journal {
         let writing = postgres::Writer::new(Arc::clone(&replica));
         let keeper = Keeper::new(Arc::clone(&replica));
         let place = Place::Database(replica);
-        let writer = Mutex::default();
-        let conversations = Mutex::default();
-        let mut this = Self { jobs, shared, noted: 0, conversations, place, writer, _lock: lock };
+        let mut this = Self::new(jobs, shared, place);
+        this.lock = lock;
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writing.run_in(world, given));
@@ -224,7 +249,7 @@ impl Journal {
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock
     /// was put back meanwhile.
     pub fn since(&self, moment: Moment) -> Option<Duration> {
-        moment.until(clock::moment(), self.noted)
+        moment.until(clock::moment(), self.noted.load(Ordering::Relaxed))
     }
 
     /// The conversations that an earlier process has left in the file, for those ids that begin with
@@ -236,7 +261,7 @@ impl Journal {
     /// What the journal has lost, unless that was long ago.
     pub fn lost(&self) -> Option<LossRecord> {
         let lost = self.health().lost?;
-        lost.matters(clock::moment(), self.noted).then_some(lost)
+        lost.matters(clock::moment(), self.noted.load(Ordering::Relaxed)).then_some(lost)
     }
 
     /// Notes a loss that is not damage to the file. `what` describes it for people.
@@ -255,7 +280,7 @@ impl Journal {
 
     fn desk(&self) -> Option<&Desk> {
         match &self.place {
-            Place::File(_, _, desk) => desk.as_deref(),
+            Place::File(desk) => desk.as_deref(),
             Place::Database(_) => None,
         }
     }
@@ -427,20 +452,16 @@ impl Journal {
         given.is_err() || self.patient(written).await.is_some()
     }
 
-    /// The kept answer to this call, read from the file. `None`: the file has none, or cannot be
-    /// read.
+    /// The kept answer to this call. `None`: there is none, or it cannot be read.
     pub async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        let (path, reading) = match &self.place {
-            Place::File(path, reading, _) => (path.clone(), reading),
-            Place::Database(replica) => return replica.answer(key).await,
-        };
-        let _one_at_a_time = reading.lock().await;
-        // Afterwards the file has all changes that were given before. If it cannot be written, it
-        // has those of before the failure.
-        self.keep(Vec::new()).await;
-        let key = key.clone();
-        let read = in_background(move || store::answer(&path, &key)).await.ok()?;
-        read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
+        if let Place::Database(replica) = &self.place {
+            return replica.answer(key).await;
+        }
+        // By then the writer has all changes that were given before.
+        let (done, answer) = oneshot::channel();
+        self.give(Vec::new(), Waiter::Answer(key.clone(), done)).ok()?;
+        self.write_now().await;
+        answer.await.ok()?
     }
 
     /// Whether the thread lives, and comes to what is given. A disk that fails does not end it.

@@ -6,10 +6,11 @@ use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::record::Change;
+use super::record::{CallKey, Change};
 use super::{NotWritten, RETRY, weight};
 
 /// The most changes in one batch, and about the most bytes.
@@ -96,4 +97,7 @@ pub(super) enum Waiter {
     Kept(Option<oneshot::Sender<()>>),
     /// The same; it is told whether the answer or the request among the changes is the first of its key.
     First(oneshot::Sender<bool>),
+    /// It gets the kept answer to this call from the writer of a file. A database is asked without its
+    /// writer.
+    Answer(CallKey, oneshot::Sender<Option<Bytes>>),
 }

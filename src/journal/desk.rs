@@ -143,10 +143,10 @@ impl Desk {
         if !writer.is_too_large() {
             return;
         }
-        let Some((path, size)) = writer.begin_compaction() else { return writer.look_at_size() };
+        let Some((path, state)) = writer.begin_compaction() else { return writer.look_at_size() };
         let desk = Arc::clone(self);
         let work = move || {
-            let written = Store::beside(&path, size);
+            let written = Store::beside(&path, state);
             // The lock is free again when this is dropped.
             let _old = match &mut *desk.side.lock() {
                 Some(side) => side.writer.end_compaction(written),

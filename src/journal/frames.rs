@@ -10,6 +10,8 @@
 
 use memchr::memmem;
 
+use super::lock::Extent;
+
 /// The first bytes of a file of every version; the next byte is the version.
 const MAGIC: &[u8; 7] = b"mantyxj";
 const VERSION: u8 = 2;
@@ -31,7 +33,7 @@ const NOTHING: u32 = u32::MAX;
 const LARGE: usize = 256 << 10;
 /// How many frame numbers lie unused between a file and the one that replaces it. If a disk shows a
 /// block of the old file in the new one, its number gives it away.
-const APART: u64 = 1 << 20;
+pub(super) const APART: u64 = 1 << 20;
 
 /// The changes of a file, in their order.
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ pub(super) struct Contents<'a> {
     /// Where the last frame ends. Any bytes behind it are a write that a crash cut short, and that
     /// was not reported to any caller as done.
     pub(super) end: usize,
+    /// The number of the file's first frame, as its head says; `None` if that is damaged.
+    pub(super) first: Option<u64>,
     /// The number of the next frame.
     next: u64,
     /// The latest time at which a frame was written.
@@ -114,6 +118,12 @@ fn parse_file_head(head: &[u8; HEAD]) -> Option<(u64, usize)> {
     (is_this && is_right).then(|| (little_long(&head[8..16]), least))
 }
 
+/// The extent that begins `bytes`, as [`file_head`] wrote it.
+pub(super) fn parse_extent(bytes: &[u8]) -> Option<Extent> {
+    let (first, size) = parse_file_head(bytes.first_chunk::<HEAD>()?)?;
+    Some(Extent { first, size: size as u64 })
+}
+
 /// The head of a file whose first frame has the number `first`, and which is on disk up to the byte
 /// `least`.
 pub(super) fn file_head(first: u64, least: u64) -> [u8; HEAD] {
@@ -138,7 +148,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(file: &'a [u8], at: usize, next: Option<u64>) -> Self {
-        Self { file, at, next, contents: Contents::default() }
+        Self { file, at, next, contents: Contents { first: next, ..Contents::default() } }
     }
 
     fn read(mut self, least: usize) -> Contents<'a> {

@@ -2,6 +2,8 @@
 //!
 //! Must not: be a part of the program; it is compiled for fuzzing alone.
 
+use bytes::Bytes;
+
 use super::frames;
 use super::frames::Frame;
 use super::live::Live;
@@ -16,8 +18,9 @@ pub fn read(data: &[u8]) {
 
 /// What is kept of `file`, damaged or not, is the same in the file that takes its place.
 fn renewed(file: &[u8]) {
-    let Some(contents) = frames::read(file) else { return };
-    let mut live = Live::of(&contents);
+    let file = Bytes::copy_from_slice(file);
+    let Some(contents) = frames::read(&file) else { return };
+    let mut live = Live::of(&file, &contents);
     if contents.flaw.is_some() {
         live.salvage();
     }
@@ -26,10 +29,11 @@ fn renewed(file: &[u8]) {
         fresh.extend_from_slice(frame);
         Ok::<(), ()>(())
     };
-    live.frames((1, 0), write).expect("memory can be written");
+    live.frames((1, 1), write).expect("memory can be written");
+    let fresh = Bytes::from(fresh);
     let contents = frames::read(&fresh).expect("it was written just now");
     assert!(contents.end == fresh.len() && contents.flaw.is_none(), "all of it was");
-    assert_eq!(live, Live::of(&contents), "nothing is added or lost");
+    assert_eq!(live, Live::of(&fresh, &contents), "nothing is added or lost");
     let _records = live.kept();
     let _used = live.without_unused_routes();
 }

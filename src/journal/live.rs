@@ -1,6 +1,5 @@
 //! The state that a file's changes add up to: the live records and their keys.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,8 +28,11 @@ const LOST: &[u8] = b"\"lost\"";
 
 /// The live records, by their keys as they stand in the file: the same key is always written the
 /// same.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Live<'a>(BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>);
+///
+/// The writer holds them in memory, as a file that was truncated has none of them any longer. A clone
+/// shares their bytes.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Live(BTreeMap<Bytes, Bytes>);
 
 /// What was salvaged from a damaged file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -46,21 +48,22 @@ pub(super) struct Salvaged {
 }
 
 /// What `change` sets, in this order: the value of each key, or `None` if its record is removed.
-pub(super) fn records(change: &Change) -> Vec<(Key, Option<Cow<'_, [u8]>>)> {
-    fn text(value: &impl Serialize) -> Cow<'static, [u8]> {
+pub(super) fn records(change: &Change) -> Vec<(Key, Option<Bytes>)> {
+    fn text(value: &impl Serialize) -> Bytes {
         json(value).into()
     }
     let (key, value) = match change {
         Change::Upstream(upstream) => (Key::Upstream, text(upstream)),
         Change::Routes(routes) => {
-            (Key::Routes(routes.digest.clone()), routes.text.as_bytes().into())
+            let text = Bytes::copy_from_slice(routes.text.as_bytes());
+            (Key::Routes(routes.digest.clone()), text)
         }
         Change::Run(slot, run) => (Key::Run(*slot), text(run)),
         Change::Call(key, call) | Change::Dispatch(key, call) => {
             (Key::Call(key.clone()), text(call))
         }
         Change::Answer(key, body) | Change::Refuse(key, body) | Change::Replace(key, body) => {
-            (Key::Answer(key.clone()), body.as_ref().into())
+            (Key::Answer(key.clone()), body.clone())
         }
         Change::ForgetRun(slot) => return vec![(Key::Calls(*slot), None), (Key::Run(*slot), None)],
         Change::Release(_) => return Vec::new(),
@@ -93,20 +96,32 @@ impl Key {
     }
 }
 
-impl<'a> Live<'a> {
-    /// Applies all changes.
-    pub(super) fn of(contents: &Contents<'a>) -> Self {
+impl Live {
+    /// Applies all changes of the file `bytes`, whose records it shares: [`Self::detach`] ends that.
+    pub(super) fn of(bytes: &Bytes, contents: &Contents<'_>) -> Self {
         let mut live = Self::default();
         for (key, value) in contents.entries() {
-            match value {
-                Some(value) => drop(live.0.insert(key.into(), value.into())),
-                None => match key.strip_prefix(b"{\"calls\":") {
-                    Some(slot) => live.forget_calls(slot.strip_suffix(b"}").unwrap_or(slot)),
-                    None => drop(live.0.remove(key)),
-                },
-            }
+            live.set(bytes.slice_ref(key), value.map(|value| bytes.slice_ref(value)));
         }
         live
+    }
+
+    /// Copies the records out of the file that they were read from. Otherwise a single small record
+    /// would hold the whole of it in memory.
+    pub(super) fn detach(&mut self) {
+        let records = std::mem::take(&mut self.0).into_iter();
+        let copies = records
+            .map(|(key, value)| (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value)));
+        self.0 = copies.collect();
+    }
+
+    /// Keeps `value` under `key` from now on; `None` removes what the key names.
+    pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        match (value, key.strip_prefix(b"{\"calls\":")) {
+            (Some(value), _) => drop(self.0.insert(key, value)),
+            (None, Some(slot)) => self.forget_calls(slot.strip_suffix(b"}").unwrap_or(slot)),
+            (None, None) => drop(self.0.remove(&key)),
+        }
     }
 
     /// The keys of what the runs and the sessions refer to: their routes, and the runs' owners.
@@ -136,21 +151,18 @@ impl<'a> Live<'a> {
         for kind in [CALL, ANSWER] {
             let prefix = [kind, b"[", slot, b","].concat();
             for key in self.keys_beginning_with(&prefix) {
-                self.0.remove(key.as_ref());
+                self.0.remove(&key);
             }
         }
     }
 
     /// The records whose keys begin with `prefix`.
-    fn beginning_with(
-        &self,
-        prefix: &[u8],
-    ) -> impl Iterator<Item = (&Cow<'a, [u8]>, &Cow<'a, [u8]>)> {
+    fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
         from.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    fn keys_beginning_with(&self, prefix: &[u8]) -> Vec<Cow<'a, [u8]>> {
+    fn keys_beginning_with(&self, prefix: &[u8]) -> Vec<Bytes> {
         self.beginning_with(prefix).map(|(key, _)| key.clone()).collect()
     }
 
@@ -161,7 +173,7 @@ impl<'a> Live<'a> {
         mut change: impl FnMut(&mut T),
     ) {
         for key in self.keys_beginning_with(prefix) {
-            let Some(value) = self.0.get_mut(key.as_ref()) else { continue };
+            let Some(value) = self.0.get_mut(&key) else { continue };
             let Some(mut kept) = record::<T>(what, value) else { continue };
             change(&mut kept);
             *value = json(&kept).into();
@@ -200,17 +212,17 @@ impl<'a> Live<'a> {
         let mut count = 0;
         for kind in [CALL, ANSWER] {
             let calls = self.slots_of(kind).filter(|(slot, _)| !runs.contains(slot));
-            let orphans: Vec<Cow<'a, [u8]>> = calls.map(|(_, key)| key.clone()).collect();
+            let orphans: Vec<Bytes> = calls.map(|(_, key)| key.clone()).collect();
             count += if kind == CALL { orphans.len() } else { 0 };
             for key in orphans {
-                self.0.remove(key.as_ref());
+                self.0.remove(&key);
             }
         }
         count
     }
 
     /// The numbers of runs in the keys that begin with `prefix`.
-    fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (Slot, &Cow<'a, [u8]>)> {
+    fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (Slot, &Bytes)> {
         let keys = self.beginning_with(prefix).map(|(key, _)| key);
         keys.filter_map(|key| Some((record::<Key>("key", key)?.slot()?, key)))
     }
@@ -218,11 +230,11 @@ impl<'a> Live<'a> {
     /// The answer to a call.
     pub(super) fn answer(&self, key: &CallKey) -> Option<Bytes> {
         let key = json(&Key::Answer(key.clone()));
-        self.0.get(key.as_slice()).map(|body| Bytes::copy_from_slice(body))
+        self.0.get(key.as_slice()).cloned()
     }
 
     pub(super) fn lose(&mut self, loss: &LossRecord) {
-        self.0.insert(LOST.into(), json(loss).into());
+        self.0.insert(Bytes::from_static(LOST), json(loss).into());
     }
 
     /// What was lost last.
@@ -246,8 +258,8 @@ impl<'a> Live<'a> {
     }
 
     /// The records with their keys. A key that cannot be read is left out and logged.
-    fn entries(&self) -> impl Iterator<Item = (Key, &[u8])> {
-        self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value.as_ref())))
+    fn entries(&self) -> impl Iterator<Item = (Key, &Bytes)> {
+        self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value)))
     }
 
     /// The digests of the routes that runs and sessions refer to.
@@ -275,7 +287,7 @@ impl<'a> Live<'a> {
             if let Some(Key::Routes(digest)) = record("key", &key)
                 && !used.contains(&*digest)
             {
-                self.0.remove(key.as_ref());
+                self.0.remove(&key);
             }
         }
         self
@@ -348,7 +360,7 @@ impl<'a> Live<'a> {
                 }
                 // MANTYX waits for it no longer.
                 Key::Answer(_) if value.is_empty() => (),
-                Key::Answer(key) => drop(answers.insert(key, Bytes::copy_from_slice(value))),
+                Key::Answer(key) => drop(answers.insert(key, value.clone())),
                 Key::Session(key) => sessions.push((key, value)),
                 Key::Owner(key) => kept.owners.extend(record("owner", value).map(|it| (key, it))),
                 Key::Long(id) => kept.long.extend(record("long call", value).map(|it| (id, it))),

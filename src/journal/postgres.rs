@@ -496,6 +496,7 @@ impl Writer {
                     let is_first = |change| is_first(&mut verdict.first, change);
                     done.send(changes.iter().all(is_first)).ok();
                 }
+                Waiter::Answer(_, done) => drop(done.send(None)),
             }
         }
         replica.shared.queue.remove(weight);

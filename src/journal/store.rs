@@ -6,7 +6,8 @@
 //!
 //! Must not: retry, or know who waits for a write.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::cmp::Ordering;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -20,11 +21,12 @@ use std::os::unix::fs::FileExt as _;
 
 use super::frames::{Flaw, Frame};
 use super::live::{Live, Salvaged};
+use super::lock::{Extent, Lock};
 use super::record::{CallKey, Change, Kept, LossRecord, Millis};
 use super::{frames, live};
 use crate::clock;
 use crate::model::maps::HashSet;
-use crate::state_dir::{StateDir, open_file};
+use crate::state_dir::open_file;
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
@@ -32,10 +34,6 @@ const SMALL: u64 = 4 << 20;
 const LARGE: usize = 2 << 20;
 /// How many damaged files are kept.
 const KEEP_ASIDE: usize = 3;
-/// The contents of the lock file once there has been a journal.
-const MARK: &[u8] =
-    b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
-
 /// A simulation has its own, which fails and loses what was not synced.
 #[cfg(test)]
 type JournalFile = crate::simulated::File;
@@ -46,6 +44,10 @@ type JournalFile = File;
 #[derive(Debug)]
 pub(super) struct Store {
     file: JournalFile,
+    /// The device and the number of the file.
+    inode: (u64, u64),
+    /// The records that the file has.
+    live: Live,
     /// The length of the file in bytes, all of them on disk.
     pub(super) size: u64,
     /// The length of the file after the last compaction.
@@ -58,37 +60,41 @@ pub(super) struct Store {
     frame: Frame,
     /// The bytes of one write; empty between two writes.
     frames: Vec<u8>,
-    /// What the journal lost last.
-    pub(super) lost: Option<LossRecord>,
+    /// What that write sets; empty between two writes.
+    entries: Vec<(Bytes, Option<Bytes>)>,
 }
 
-/// An exclusive lock on a journal, as long as it lives.
-#[derive(Debug)]
-pub(super) struct Lock {
-    file: File,
-    /// There has been a journal: if there is none now, it was lost.
-    is_marked: bool,
-}
+/// The open file; or why it cannot be written, and what it will be made of.
+pub(super) type Opened = Result<Store, (StoreError, State)>;
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // A program that is just being started still has the file open, so that closing it here would
-        // not give the lock back at once.
-        self.file.unlock().ok();
-    }
+/// What a new file is made of: the records that the journal has, wherever its file has gone.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) live: Live,
+    /// The number of the new file's first frame.
+    first: u64,
+    /// Where to set aside the file that has the journal's place now.
+    aside: Option<PathBuf>,
 }
 
 /// What was read of a file.
-struct FileContents<'a> {
-    live: Live<'a>,
+struct FileContents {
+    state: State,
     /// How many bytes at the end belong to an unfinished write.
     unfinished: usize,
-    /// The number of the first frame in the file that replaces this one.
-    first: u64,
     /// The latest time at which a frame was written.
     noted: Millis,
-    /// Where to set the file aside, if it is damaged.
-    aside: Option<PathBuf>,
+}
+
+/// What has become of the file while it was open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+pub(super) enum Displacement {
+    #[display("removed")]
+    Removed,
+    #[display("replaced by another file")]
+    Replaced,
+    #[display("truncated or written to by another program")]
+    Changed,
 }
 
 /// The file cannot be used.
@@ -102,105 +108,74 @@ pub enum StoreError {
     Failed(#[from] io::Error),
 }
 
-impl Lock {
-    /// Locks the journal at `path`. `has_run`: there has been a journal before.
-    pub(super) fn take(path: &Path, has_run: bool) -> Result<Self, StoreError> {
-        // A file of its own, as compaction replaces the journal's file and a lock on it would be
-        // lost.
-        let lock = path.with_extension("lock");
-        let file = open_file(owners().append(true).create(true), &lock)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::InUse(holder(&file, path)),
-            TryLockError::Error(error) => error.into(),
-        })?;
-        let is_marked = file.metadata()?.len() > 0;
-        let lock = Self { file, is_marked: is_marked || has_run };
-        if has_run && !is_marked {
-            lock.write_mark();
-        }
-        Ok(lock)
-    }
-
-    /// Notes in the lock file that there is a journal now.
-    fn mark(&mut self) {
-        if !std::mem::replace(&mut self.is_marked, true) {
-            self.write_mark();
-        }
-    }
-
-    fn write_mark(&self) {
-        let written = (&self.file).write_all(MARK).and_then(|()| self.file.sync_all());
-        if let Err(error) = written {
-            warn!(%error, "cannot mark the lock file; the next start tries again");
-        }
-    }
-}
-
-/// The process that holds the lock, and where it listens, as far as that can be told.
-fn holder(lock: &File, journal: &Path) -> String {
-    let inode = lock.metadata().map_or(0, |it| it.ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let held = locks.find(|words| words.iter().any(|it| it.ends_with(&format!(":{inode}"))));
-    let process = held.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
-    let state = StateDir::new(journal.parent().unwrap_or(journal).to_owned());
-    let at = state.listen().unwrap_or_default().first().map(|url| format!(" at {url}"));
-    process.into_iter().chain(at).collect()
-}
-
 /// What the file at `path` keeps; nothing, if there is no file.
+#[cfg(test)]
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    with_live(path, u64::MAX, false, |found| found.live.kept())
+    read_file(path, None, false).map(|found| found.state.live.kept())
 }
 
-/// The kept answer to a call in the file at `path`.
-pub(super) fn answer(path: &Path, key: &CallKey) -> Result<Option<Bytes>, StoreError> {
-    with_live(path, u64::MAX, false, |found| found.live.answer(key))
-}
-
-/// Hands `then` what the first `size` bytes of the file at `path` keep. `is_expected`: if there is no
-/// file, it was lost.
-fn with_live<T>(
+/// Reads the file at `path`. `is_expected`: if there is no file, it was lost. `extent`: how far the last
+/// process had it on disk. What is missing of that was lost, though all that is there is intact.
+fn read_file(
     path: &Path,
-    size: u64,
+    extent: Option<Extent>,
     is_expected: bool,
-    then: impl FnOnce(FileContents<'_>) -> T,
-) -> Result<T, StoreError> {
+) -> Result<FileContents, StoreError> {
     let mut bytes = Vec::new();
     match open_file(OpenOptions::new().read(true), path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         file => {
-            let file = file?;
-            bytes.reserve_exact(usize::try_from(file.metadata()?.len().min(size)).unwrap_or(0));
-            file.take(size).read_to_end(&mut bytes)?;
+            let mut file = file?;
+            bytes.reserve_exact(usize::try_from(file.metadata()?.len()).unwrap_or(0));
+            file.read_to_end(&mut bytes)?;
         }
     }
+    let bytes = Bytes::from(bytes);
     let now = clock::moment();
-    let lose = |live: &mut Live<'_>, what: String| {
+    let lose = |live: &mut Live, what: String| {
         error!(journal = %path.display(), "{what}");
         live.lose(&LossRecord::now(what));
     };
+    // A clock that was put back must not make the new file look older than the last one.
+    let least = extent.map_or(0, |extent| extent.first.saturating_add(1)).max(now.wall);
     if bytes.is_empty() {
         let mut live = Live::default();
         if is_expected {
             lose(&mut live, GONE.to_owned());
         }
-        let found = FileContents { live, unfinished: 0, first: now.wall, noted: 0, aside: None };
-        return Ok(then(found));
+        let state = State { live, first: least, aside: None };
+        return Ok(FileContents { state, unfinished: 0, noted: 0 });
     }
     let contents = frames::read(&bytes).ok_or_else(|| StoreError::Later(path.to_owned()))?;
-    let mut live = Live::of(&contents);
+    let mut live = Live::of(&bytes, &contents);
     let mut aside = None;
     live.forget_old(now, contents.noted);
-    if let Some(flaw) = contents.flaw {
+    let missing = extent.and_then(|extent| missing(extent, contents.first, bytes.len()));
+    let is_older = extent.zip(contents.first).is_some_and(|(extent, first)| first < extent.first);
+    if let Some(flaw) = contents.flaw.or(missing) {
         let salvaged = live.salvage();
         let to = path.with_extension(format!("damaged-{}", now.wall));
-        lose(&mut live, damaged(flaw, salvaged, &to));
+        let what = if is_older { outdated(salvaged, &to) } else { damaged(flaw, salvaged, &to) };
+        lose(&mut live, what);
         aside = Some(to);
     }
+    live.detach();
     let unfinished = bytes.len() - contents.end;
-    let first = contents.next_first().max(now.wall);
-    Ok(then(FileContents { live, unfinished, first, noted: contents.noted, aside }))
+    let state = State { live, first: contents.next_first().max(least), aside };
+    Ok(FileContents { state, unfinished, noted: contents.noted })
+}
+
+/// What a file whose bytes are all intact lacks of the last process's. `first` is the number of its first
+/// frame.
+fn missing(extent: Extent, first: Option<u64>, length: usize) -> Option<Flaw> {
+    let size = usize::try_from(extent.size).unwrap_or(usize::MAX);
+    match first?.cmp(&extent.first) {
+        Ordering::Less => Some(Flaw { at: 0, bytes: length, frames: None }),
+        Ordering::Equal if length < size => {
+            Some(Flaw { at: length, bytes: size - length, frames: None })
+        }
+        _ => None,
+    }
 }
 
 /// The notice to people if the journal is missing.
@@ -211,11 +186,28 @@ const GONE: &str = "The journal was gone when the bridge started, though there h
 /// The notice to people about a damaged file.
 fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     let Flaw { at, bytes, frames } = flaw;
-    let Salvaged { runs, calls, orphans, routeless } = salvaged;
     let frames = match frames {
         Some(frames) => format!("{frames} records are lost"),
         None => "what they said is lost".to_owned(),
     };
+    format!(
+        "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
+         written, and {frames}. {}",
+        cost(salvaged, aside)
+    )
+}
+
+/// The notice to people about an older file in the place of the last one.
+fn outdated(salvaged: Salvaged, aside: &Path) -> String {
+    format!(
+        "An older copy was in the journal's place, and what was written since is lost. {}",
+        cost(salvaged, aside)
+    )
+}
+
+/// What a loss costs, and what the bridge does about that.
+fn cost(salvaged: Salvaged, aside: &Path) -> String {
+    let Salvaged { runs, calls, orphans, routeless } = salvaged;
     let orphans = match orphans {
         0 => String::new(),
         some => format!(" The runs of {some} calls are not known any more."),
@@ -229,59 +221,109 @@ fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     };
     let aside = aside.display();
     format!(
-        "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
-         written, and {frames}. The file was set aside as {aside}. {runs} runs are read anew from \
+        "The file was set aside as {aside}. {runs} runs are read anew from \
          their beginning; {calls} calls, and others without an answer, may have been made, and are \
          answered with OUTCOME_UNKNOWN.{orphans}{routeless}"
     )
 }
 
 impl Store {
-    /// What the file at `path` keeps, and the open file, if it can be written.
-    pub(super) fn open(
-        path: &Path,
-        lock: &mut Lock,
-    ) -> Result<(Kept, Result<Self, StoreError>), StoreError> {
+    /// What the file at `path` keeps, and the open file, or what a new one is made of once it can be
+    /// written.
+    pub(super) fn open(path: &Path, lock: &mut Lock) -> Result<(Kept, Opened), StoreError> {
         // Of an earlier process.
         remove_compacted(path);
-        with_live(path, u64::MAX, lock.is_marked, |mut found| {
-            if found.unfinished > 0 {
-                warn!(
-                    bytes = found.unfinished,
-                    "the last write to the journal was cut short and is left out; nothing relied \
-                     on it"
-                );
-            }
-            // Only at the start: while the bridge runs, a run whose record was given up is written
-            // again.
-            let orphans = found.live.forget_orphans();
-            if orphans > 0 {
-                warn!(orphans, "ignoring calls of unknown runs in the journal");
-            }
-            let mut kept = found.live.kept();
-            kept.noted = found.noted;
-            (kept, Self::in_place_of(path, lock, found))
-        })
+        let FileContents { mut state, unfinished, noted } =
+            read_file(path, lock.extent, lock.is_marked)?;
+        if unfinished > 0 {
+            warn!(
+                bytes = unfinished,
+                "the last write to the journal was cut short and is left out; nothing relied on it"
+            );
+        }
+        // Only at the start: while the bridge runs, a run whose record was given up is written again.
+        let orphans = state.live.forget_orphans();
+        if orphans > 0 {
+            warn!(orphans, "ignoring calls of unknown runs in the journal");
+        }
+        let mut kept = state.live.kept();
+        kept.noted = noted;
+        let store = Self::renew(path, lock, state.clone());
+        Ok((kept, store.map_err(|error| (error, state))))
     }
 
-    /// Compacts the journal: writes the live records to a new file and renames it over `path`. If
-    /// there is no file, the new one is empty.
+    /// Compacts the journal: writes the live records to a new file and renames it over `path`.
     ///
-    /// This also repairs the journal after a failed write. Then the bridge cannot know which bytes
-    /// of the old file are on disk: a read may be served from memory, and fsync reports a loss only
-    /// once.
-    pub(super) fn renew(path: &Path, lock: &mut Lock) -> Result<Self, StoreError> {
-        let is_expected = lock.is_marked;
-        with_live(path, u64::MAX, is_expected, |found| Self::in_place_of(path, lock, found))?
+    /// This also repairs the journal after a failed write, and after another program has removed or
+    /// changed its file. Nothing of the old file is read: a read may be served from memory, and fsync
+    /// reports a loss only once.
+    pub(super) fn renew(path: &Path, lock: &mut Lock, state: State) -> Result<Self, StoreError> {
+        if !lock.is_in_place() {
+            // With it, another process could open the journal.
+            *lock = Lock::take(path, true)?;
+        }
+        let fresh = path.with_extension("new");
+        let aside = state.aside.clone();
+        let placed = Self::write(&fresh, state).and_then(|store| {
+            if let Some(aside) = &aside {
+                set_aside(path, aside)?;
+            }
+            put(&fresh, path)?;
+            aside.as_deref().and_then(remove_older);
+            Ok(store)
+        });
+        match placed {
+            Ok(store) => {
+                lock.mark();
+                lock.note(store.extent());
+                Ok(store)
+            }
+            Err(error) => {
+                // Remove it: it takes disk space, which may be what is missing.
+                fs::remove_file(&fresh).ok();
+                Err(naming_room(error, path).into())
+            }
+        }
     }
 
-    /// Writes what the first `size` bytes of the file at `path` keep to a new file beside it, while
-    /// more is appended to the old one. [`Self::replace`] puts the new file in its place.
-    pub(super) fn beside(path: &Path, size: u64) -> Result<Self, StoreError> {
-        with_live(path, size, false, |found| match found.aside {
-            None => Ok(Self::write(&compacted(path), found)?),
-            Some(_) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-        })?
+    /// Writes `state`, which the file at `path` had, to a new file, while more is appended to the old one.
+    /// [`Self::replace`] puts the new file in its place.
+    pub(super) fn beside(path: &Path, state: State) -> Result<Self, StoreError> {
+        Ok(Self::write(&compacted(path), state)?)
+    }
+
+    /// What a new file in place of this one is made of.
+    pub(super) fn state(&self) -> State {
+        let first = self.numbers.1.saturating_add(frames::APART).max(clock::millis());
+        let mut live = self.live.clone();
+        let now = clock::moment();
+        live.forget_old(now, now.wall);
+        State { live, first, aside: None }
+    }
+
+    /// [`Self::state`], after the file at `path` was found to be no longer this one. A file in its place
+    /// is set aside, as it may be what an operator meant to restore.
+    pub(super) fn displaced_state(&self, displacement: Displacement, path: &Path) -> State {
+        let is_set_aside = displacement == Displacement::Replaced;
+        let aside =
+            is_set_aside.then(|| path.with_extension(format!("damaged-{}", clock::moment().wall)));
+        State { aside, ..self.state() }
+    }
+
+    pub(super) fn extent(&self) -> Extent {
+        Extent { first: self.numbers.0, size: self.size }
+    }
+
+    /// What another program has done to the file at `path`, if that is not this one any longer. What is
+    /// written to a removed file is lost with the process, though every sync succeeds.
+    pub(super) fn displacement(&self, path: &Path) -> Option<Displacement> {
+        match fs::symlink_metadata(path) {
+            Ok(there) if (there.dev(), there.ino()) != self.inode => Some(Displacement::Replaced),
+            Ok(there) if there.len() != self.size => Some(Displacement::Changed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Displacement::Removed),
+            // What the disk hides for a moment is not gone: the next write tells.
+            Ok(_) | Err(_) => None,
+        }
     }
 
     /// Puts this new file in the place of the one at `path`, with the `changes` that were written there
@@ -292,34 +334,8 @@ impl Store {
         Ok(self)
     }
 
-    /// Replaces the file at `path`, if there is one, by a new one with what was `found`.
-    fn in_place_of(
-        path: &Path,
-        lock: &mut Lock,
-        found: FileContents<'_>,
-    ) -> Result<Self, StoreError> {
-        let fresh = path.with_extension("new");
-        let aside = found.aside.clone();
-        let placed = Self::write(&fresh, found).and_then(|store| {
-            if let Some(aside) = &aside {
-                set_aside(path, aside)?;
-            }
-            put(&fresh, path)?;
-            aside.as_deref().and_then(remove_older);
-            Ok(store)
-        });
-        if placed.is_err() {
-            // Remove it: it takes disk space, which may be what is missing.
-            fs::remove_file(&fresh).ok();
-        } else {
-            lock.mark();
-        }
-        Ok(placed.map_err(|error| naming_room(error, path))?)
-    }
-
-    /// Writes what was `found` to a new file and syncs it.
-    fn write(path: &Path, found: FileContents<'_>) -> io::Result<Self> {
-        let FileContents { live, first, .. } = found;
+    /// Writes `state` to a new file and syncs it.
+    fn write(path: &Path, State { live, first, .. }: State) -> io::Result<Self> {
         let live = live.without_unused_routes();
         // Arguments and answers are private: the file is readable for its owner alone.
         let file = owners().write(true).create(true).truncate(true).open(path)?;
@@ -329,15 +345,16 @@ impl Store {
         let next = live.frames((first, clock::millis()), |frame| writer.write_all(frame))?;
         writer.flush()?;
         drop(writer);
-        let size = file.metadata()?.len();
+        let facts = file.metadata()?;
+        let (size, inode) = (facts.len(), (facts.dev(), facts.ino()));
         file.write_all_at(&frames::file_head(first, size), 0)?;
         file.sync_all()?;
         let routes = live.routes().map(|digest| digest.as_ref().into()).collect();
         let frame = Frame::new();
-        let frames = Vec::new();
+        let (frames, entries) = (Vec::new(), Vec::new());
         let numbers = (first, next);
-        let lost = live.lost();
-        Ok(Self { file, size, size_when_new: size, routes, numbers, frame, frames, lost })
+        let size_when_new = size;
+        Ok(Self { file, inode, live, size, size_when_new, routes, numbers, frame, frames, entries })
     }
 
     /// Writes groups of changes, in their order; when this returns, they are on disk. After a
@@ -349,6 +366,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.frames.clear();
         self.frames.shrink_to(LARGE);
+        self.entries.clear();
         let now = clock::millis();
         let mut next = self.numbers.1;
         for changes in groups {
@@ -369,6 +387,9 @@ impl Store {
         self.file.sync_data()?;
         self.size += self.frames.len() as u64;
         self.numbers.1 = next;
+        for (key, value) in self.entries.drain(..) {
+            self.live.set(key, value);
+        }
         Ok(())
     }
 
@@ -382,19 +403,35 @@ impl Store {
         self.frame.clear();
         for change in changes {
             match change {
-                Change::Lost(loss) => self.lost = Some(loss.clone()),
                 // The file has them.
                 Change::Routes(it) if !self.routes.insert((&*it.digest).into()) => continue,
                 _ => {}
             }
             for (key, value) in live::records(change) {
-                self.frame.set(&live::json(&key), value.as_deref());
+                let key = Bytes::from(live::json(&key));
+                self.frame.set(&key, value.as_deref());
+                self.entries.push((key, value));
             }
         }
         if !self.frame.is_empty() {
             self.frames.extend_from_slice(self.frame.bytes(*next, now));
             *next += 1;
         }
+    }
+
+    /// What the journal lost last.
+    pub(super) fn lost(&self) -> Option<LossRecord> {
+        self.live.lost()
+    }
+
+    /// The kept answer to a call.
+    pub(super) fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        self.live.answer(key)
+    }
+
+    /// All records that the file has.
+    pub(super) fn kept(&self) -> Kept {
+        self.live.kept()
     }
 
     /// Writes the file's length into its head, so that a file which is found to be shorter is known
@@ -481,23 +518,4 @@ fn owners() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
-}
-
-#[cfg(test)]
-mod tests {
-    //! How long a journal is locked.
-
-    use super::*;
-
-    /// A program that is being started has the file open as well.
-    #[test]
-    fn the_lock_is_given_back_although_the_file_is_open_elsewhere() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal");
-        let lock = Lock::take(&path, false).unwrap();
-        let _elsewhere = lock.file.try_clone().unwrap();
-        assert!(matches!(Lock::take(&path, false), Err(StoreError::InUse(_))));
-        drop(lock);
-        Lock::take(&path, false).unwrap();
-    }
 }

@@ -2,20 +2,25 @@
 //!
 //! Must not: know what a record is for.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::batch::{Batch, Waiter, Waiting};
-use super::record::{Change, Kept, Key, LossRecord, Millis};
-use super::store::{Lock, Store};
+use super::lock::Lock;
+use super::record::{CallKey, Change, Kept, Key, LossRecord, Millis};
+use super::store::{State, Store};
 use super::{Health, NotWritten, Shared, StoreError, store, weight};
 use crate::error_chain::error_chain;
+use crate::state_dir::NoFile;
 
 /// The most changes without a waiting caller that are kept while the disk fails, and about the most
 /// bytes.
@@ -31,8 +36,17 @@ const ROOM_EVERY: Duration = Duration::from_secs(3);
 pub(super) struct Writer {
     path: PathBuf,
     shared: Arc<Shared>,
+    /// There has been a journal before.
+    has_run: bool,
+    /// `None` until the file could be opened.
+    lock: Option<Lock>,
     /// `None` while the disk fails.
     store: Option<Store>,
+    /// What the file is made of when the disk works again; `None` while there is a store, and until the
+    /// file could be read.
+    state: Option<State>,
+    /// Gets what the file keeps, if that could not be read at the start.
+    late: Option<oneshot::Sender<Box<Kept>>>,
     /// Changes that could not be written and are kept.
     backlog: Vec<Change>,
     /// How many of those changes were given up.
@@ -40,11 +54,13 @@ pub(super) struct Writer {
     max_size: u64,
     /// When the file was last made smaller.
     room_made: Option<Instant>,
-    lock: Lock,
     /// How long the last write took, with its sync.
     last: Duration,
     compaction: Compaction,
 }
+
+/// What the file keeps, or what gets that once the disk can be read.
+pub(super) type Past = Result<Kept, oneshot::Receiver<Box<Kept>>>;
 
 /// A compaction beside the file.
 enum Compaction {
@@ -56,29 +72,56 @@ enum Compaction {
 }
 
 impl Writer {
-    /// Opens the file at `path`, which `lock` is for; with what it keeps.
+    /// Opens the file at `path`, and reads what it keeps, unless the disk fails.
     pub(super) fn open(
         path: &Path,
-        mut lock: Lock,
+        has_run: bool,
         max_size: u64,
         shared: Arc<Shared>,
-    ) -> Result<(Self, Kept), StoreError> {
-        let (kept, store) = Store::open(path, &mut lock)?;
-        shared.health.lock().lost.clone_from(&kept.lost);
+    ) -> Result<(Self, Past), StoreError> {
         let mut this = Self {
             path: path.to_owned(),
             shared,
+            has_run,
+            lock: None,
             store: None,
+            state: None,
+            late: None,
             backlog: Vec::new(),
             given_up: 0,
             max_size,
             room_made: None,
-            lock,
             last: Duration::ZERO,
             compaction: Compaction::None,
         };
-        this.begin(store);
+        let kept = match this.begin() {
+            Ok(kept) => Ok(kept),
+            Err(StoreError::Failed(error)) if may_pass(&error) => {
+                this.fail(&error.into());
+                let (late, kept) = oneshot::channel();
+                this.late = Some(late);
+                Err(kept)
+            }
+            Err(error) => return Err(error),
+        };
+        this.look_at_size();
         Ok((this, kept))
+    }
+
+    /// Locks and reads the file, and opens it, if it can be written.
+    fn begin(&mut self) -> Result<Kept, StoreError> {
+        let mut lock = Lock::take(&self.path, self.has_run)?;
+        let (kept, opened) = Store::open(&self.path, &mut lock)?;
+        self.lock = Some(lock);
+        self.shared.health.lock().lost.clone_from(&kept.lost);
+        match opened {
+            Ok(store) => self.store = Some(store),
+            Err((error, state)) => {
+                self.state = Some(state);
+                self.fail(&error);
+            }
+        }
+        Ok(kept)
     }
 
     pub(super) fn last_sync(&self) -> Duration {
@@ -98,15 +141,15 @@ impl Writer {
         is_idle && self.store.as_ref().is_some_and(is_large)
     }
 
-    /// Begins a compaction beside the file: its path, and how much of it is to be read. `None`: it is
-    /// to be made smaller at once, as it has reached its largest size, or another one still ends.
-    pub(super) fn begin_compaction(&mut self) -> Option<(PathBuf, u64)> {
+    /// Begins a compaction beside the file: its path, and what it is made of. `None`: it is to be made
+    /// smaller at once, as it has reached its largest size, or another one still ends.
+    pub(super) fn begin_compaction(&mut self) -> Option<(PathBuf, State)> {
         let store = self.store.as_ref().filter(|store| store.size <= self.max_size)?;
         if !matches!(self.compaction, Compaction::None) {
             return None;
         }
         self.compaction = Compaction::UnderWay(Vec::new());
-        Some((self.path.clone(), store.size))
+        Some((self.path.clone(), store.state()))
     }
 
     /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile.
@@ -116,7 +159,10 @@ impl Writer {
         let mut old = None;
         match (std::mem::replace(&mut self.compaction, Compaction::None), written) {
             (Compaction::UnderWay(recent), Ok(store)) => match store.replace(&self.path, &recent) {
-                Ok(store) => old = self.store.replace(store),
+                Ok(store) => {
+                    self.lock.iter().for_each(|lock| lock.note(store.extent()));
+                    old = self.store.replace(store);
+                }
                 // The old file may be gone from its place.
                 Err(error) => self.fail(&error),
             },
@@ -171,6 +217,7 @@ impl Writer {
                 Waiter::Told(done) => drop(done.send(written)),
                 Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
                 Waiter::First(done) => drop(done.send(true)),
+                Waiter::Answer(key, done) => drop(done.send(self.answer(&key))),
             }
         }
         self.shared.queue.remove(weight);
@@ -183,12 +230,41 @@ impl Writer {
         self.note_health();
     }
 
-    fn begin(&mut self, store: Result<Store, StoreError>) {
-        match store {
-            Ok(store) => self.store = Some(store),
-            Err(error) => self.fail(&error),
+    /// The kept answer to a call. While the disk fails, the one of before the failure.
+    fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        match (&self.store, &self.state) {
+            (Some(store), _) => store.answer(key),
+            (None, Some(state)) => state.live.answer(key),
+            (None, None) => None,
         }
-        self.look_at_size();
+    }
+
+    /// Looks whether the file is still in its place, as long as it was. If not, the next write makes a new
+    /// one from memory.
+    ///
+    /// This looks before each write, too: what is written to a file that has no name any longer is lost
+    /// with the process, and its caller would rely on it.
+    fn look_at_place(&mut self) {
+        let Some(store) = &self.store else { return };
+        let Some(displacement) = store.displacement(&self.path) else { return };
+        let path = self.path.display();
+        let what = format!(
+            "{path} was {displacement} while the bridge ran. The bridge has written it again from memory, \
+             and nothing was lost."
+        );
+        error!(
+            "the journal was {displacement} while the bridge runs; writing it again from memory"
+        );
+        self.shared.health.lock().rewritten = Some(what);
+        self.state = Some(store.displaced_state(displacement, &self.path));
+        self.store = None;
+        self.abandon_compaction();
+    }
+
+    fn abandon_compaction(&mut self) {
+        if let Compaction::UnderWay(_) = self.compaction {
+            self.compaction = Compaction::Abandoned;
+        }
     }
 
     pub(super) fn close(&mut self) {
@@ -202,6 +278,7 @@ impl Writer {
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
     ) -> Result<(), NotWritten> {
+        self.look_at_place();
         if self.store.is_none() && !self.reopen() {
             return Err(NotWritten::Failed);
         }
@@ -214,6 +291,7 @@ impl Writer {
         let groups = std::iter::once(self.backlog.as_slice()).chain(groups);
         match store.apply(groups.clone()) {
             Ok(()) => {
+                self.lock.iter().for_each(|lock| lock.note(store.extent()));
                 if let Compaction::UnderWay(recent) = &mut self.compaction {
                     recent.extend(groups.clone().flatten().cloned());
                 }
@@ -238,7 +316,7 @@ impl Writer {
             let own = changes.by_ref().take(range.len());
             match waiter {
                 Waiter::Told(_) => own.for_each(drop),
-                Waiter::Kept(_) | Waiter::First(_) => self.backlog.extend(own),
+                Waiter::Kept(_) | Waiter::First(_) | Waiter::Answer(..) => self.backlog.extend(own),
             }
         }
         let mut bytes = 0;
@@ -269,10 +347,10 @@ impl Writer {
         let why = error_chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
         self.fails(why);
-        self.store = None;
-        if let Compaction::UnderWay(_) = self.compaction {
-            self.compaction = Compaction::Abandoned;
+        if let Some(store) = self.store.take() {
+            self.state = Some(store.state());
         }
+        self.abandon_compaction();
     }
 
     fn fails(&self, why: String) {
@@ -282,12 +360,36 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> bool {
-        match Store::renew(&self.path, &mut self.lock) {
+        let renewed = match (&self.state, &mut self.lock) {
+            (Some(state), Some(lock)) => Store::renew(&self.path, lock, state.clone()),
+            _ => return self.open_late(),
+        };
+        match renewed {
             Ok(store) => {
                 info!("the journal can be written again");
+                self.state = None;
                 self.store = Some(store);
                 self.note_health();
                 true
+            }
+            Err(error) => {
+                self.fails(error_chain(&error));
+                false
+            }
+        }
+    }
+
+    /// Opens the file that could not be opened at the start, and hands over what it keeps.
+    fn open_late(&mut self) -> bool {
+        match self.begin() {
+            Ok(kept) => {
+                info!("the journal can be read");
+                // Without a receiver, the daemon stops.
+                if let Some(late) = self.late.take() {
+                    late.send(Box::new(kept)).ok();
+                }
+                self.note_health();
+                self.store.is_some()
             }
             Err(error) => {
                 self.fails(error_chain(&error));
@@ -310,46 +412,58 @@ impl Writer {
     fn note_health(&self) {
         let Some(store) = &self.store else { return };
         let bytes = store.size;
-        let lost = store.lost.clone();
+        let lost = store.lost();
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
         let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);
-        *health = Health { is_full: full.is_some(), error: full, bytes, lost };
+        let rewritten = health.rewritten.take();
+        *health = Health { is_full: full.is_some(), error: full, bytes, lost, rewritten };
     }
 
     /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and conversations
     /// with agents, the older half of each first.
     fn make_room(&mut self) -> Result<(), StoreError> {
-        loop {
-            let mut store = Store::renew(&self.path, &mut self.lock)?;
+        while let (Some(store), Some(lock)) = (&self.store, &mut self.lock) {
+            let mut store = Store::renew(&self.path, lock, store.state())?;
             let bytes = store.size;
-            let forget =
-                if bytes > self.max_size { self.older_half_of_the_idle()? } else { Vec::new() };
-            if forget.is_empty() {
-                if bytes > self.max_size {
-                    warn!(bytes, "the journal is full; no calls are made until answers are posted");
-                }
+            let forget = if bytes > self.max_size {
+                older_half_of_the_idle(store.kept())
+            } else {
+                Vec::new()
+            };
+            if !forget.is_empty() {
+                let records = forget.len();
+                info!(records, "the journal is too large; forgetting ended runs and conversations");
+                store.apply([forget.as_slice()])?;
+                lock.note(store.extent());
                 self.store = Some(store);
-                return Ok(());
+                continue;
             }
-            let records = forget.len();
-            info!(records, "the journal is too large; forgetting ended runs and conversations");
-            store.apply([forget.as_slice()])?;
+            if bytes > self.max_size {
+                warn!(bytes, "the journal is full; no calls are made until answers are posted");
+            }
+            self.store = Some(store);
+            break;
         }
+        Ok(())
     }
+}
 
-    fn older_half_of_the_idle(&self) -> Result<Vec<Change>, StoreError> {
-        let kept = store::read(&self.path)?;
-        // An app may attach a run again that was given up, and none of its calls may be made twice.
-        let ended = kept.runs.iter().filter(|run| !run.record.given_up);
-        let ended =
-            ended.filter_map(|run| Some((run.record.ended_at?, Change::ForgetRun(run.slot))));
-        let conversations = kept.conversations.into_iter();
-        let conversations = conversations
-            .map(|(id, record)| (record.used_at, Change::Forget(Key::Conversation(id))));
-        Ok(older_half(ended.collect()).chain(older_half(conversations.collect())).collect())
-    }
+/// Whether an error of the disk may pass while the bridge runs. Something else than a file in the
+/// journal's place is a mistake that an operator has to mend.
+fn may_pass(error: &io::Error) -> bool {
+    !error.get_ref().is_some_and(|inner| inner.is::<NoFile>())
+}
+
+fn older_half_of_the_idle(kept: Kept) -> Vec<Change> {
+    // An app may attach a run again that was given up, and none of its calls may be made twice.
+    let ended = kept.runs.iter().filter(|run| !run.record.given_up);
+    let ended = ended.filter_map(|run| Some((run.record.ended_at?, Change::ForgetRun(run.slot))));
+    let conversations = kept.conversations.into_iter();
+    let conversations =
+        conversations.map(|(id, record)| (record.used_at, Change::Forget(Key::Conversation(id))));
+    older_half(ended.collect()).chain(older_half(conversations.collect())).collect()
 }
 
 fn older_half(mut changes: Vec<(Millis, Change)>) -> impl Iterator<Item = Change> {

@@ -38,7 +38,7 @@ impl Runs {
     pub fn restore(self: &Arc<Self>, kept: Kept) {
         let Kept { upstream, runs, sessions, owners, long, requests, last_slot, lost, .. } = kept;
         self.calls.restore_requests(requests);
-        self.next_slot.store(last_slot + 1, Ordering::Relaxed);
+        self.next_slot.fetch_max(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.journal_name();
         if upstream.is_none() && lost.is_some() {
             // The address may be what was lost, so the runs are kept: answering their calls is
@@ -57,6 +57,21 @@ impl Runs {
             return;
         }
         self.resume(runs, sessions, owners, long);
+    }
+
+    /// Restores what the journal's file keeps, which could not be read when the bridge started. Sessions
+    /// and owners are left as the bridge has come to know them meanwhile. It has driven no run that the
+    /// file may have: without a journal, none is accepted.
+    pub fn restore_late(self: &Arc<Self>, mut kept: Kept) {
+        self.journal().take_in(&mut kept);
+        {
+            let inner = self.inner.lock();
+            kept.runs.retain(|run| !inner.runs.contains_key(&run.record.key));
+            kept.sessions.retain(|session| !inner.sessions.contains_key(&session.key));
+            let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
+            kept.owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));
+        }
+        self.restore(kept);
     }
 
     /// Begins as a replica, with what its group keeps for all.

@@ -157,6 +157,11 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
         state.exposed().map(|one| (Some(one.message), one.cure)).unwrap_or_default();
     vec![
         ("journal", guarded(journal.error, "The journal cannot be written."), in_the_way),
+        (
+            "journal",
+            guarded(journal.rewritten, "The journal's file was removed or changed."),
+            cure("rewritten"),
+        ),
         ("journal", guarded(doubt, "The database may lose writes."), cure("durability")),
         ("journal", guarded(lost, "A part of the journal was lost."), cure("lost")),
         ("replicas", guarded(replica.and_then(Replica::disagreement), differ), cure("replicas")),

@@ -2,7 +2,6 @@
 //!
 //! Must not: know a database.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
@@ -139,7 +138,7 @@ impl Rows {
                 Key::Answer(_) => Some(value.unwrap_or_default()),
                 _ => value,
             };
-            let value = value.map(Cow::into_owned);
+            let value = value.map(Vec::from);
             self.set(json(&key), Row { run, value, attempts, claim, is_owners }, is_first);
         }
     }

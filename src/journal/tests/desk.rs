@@ -6,13 +6,11 @@ use super::*;
 async fn a_caller_writes_what_it_waits_for_and_what_was_given_before() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let lock = Lock::take(&path, false).unwrap();
     let shared: Arc<Shared> = Arc::default();
-    let (writer, _) = Writer::open(&path, lock, MAX_SIZE as u64, Arc::clone(&shared)).unwrap();
+    let (writer, _) = Writer::open(&path, false, MAX_SIZE as u64, Arc::clone(&shared)).unwrap();
     let (jobs, given) = mpsc::channel();
     let desk = Arc::new(Desk::new(writer, given, Duration::MAX));
-    let place = Place::File(path.clone(), <_>::default(), Some(Arc::clone(&desk)));
-    let journal = without_thread(jobs, shared, place);
+    let journal = Journal::new(jobs, shared, Place::File(Some(desk)));
     journal.write(run(1, None));
     assert_eq!(store::read(&path).unwrap().runs.len(), 0, "nobody waits for it");
     journal.commit(run(2, None)).await.unwrap();

@@ -1,0 +1,139 @@
+//! The lock on a journal, and what its file says about the journal: that there has been one, and how
+//! long it was.
+//!
+//! Must not: read or write the journal.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use tracing::warn;
+
+use super::frames;
+use super::store::StoreError;
+use crate::state_dir::{StateDir, open_file};
+
+/// The contents of the lock file once there has been a journal, before its [`Extent`].
+const MARK: &[u8] =
+    b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
+
+/// How far a journal reached on disk.
+///
+/// The lock file has it without a sync. It outlives the process, and so tells whether a file was made
+/// shorter, at the border of a frame, before the next start. After a power loss it may be older than
+/// the file, and then claims less than there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The number of the file's first frame. Each new file has a higher one.
+    pub(super) first: u64,
+    /// The least length of the file in bytes.
+    pub(super) size: u64,
+}
+
+/// An exclusive lock on a journal, as long as it lives.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    /// The path of the lock file.
+    path: PathBuf,
+    /// There has been a journal: if there is none now, it was lost.
+    pub(super) is_marked: bool,
+    /// What the last process noted of it.
+    pub(super) extent: Option<Extent>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A program that is just being started still has the file open, so that closing it here would
+        // not give the lock back at once.
+        self.file.unlock().ok();
+    }
+}
+
+impl Lock {
+    /// Locks the journal at `journal`. `has_run`: there has been a journal before.
+    pub(super) fn take(journal: &Path, has_run: bool) -> Result<Self, StoreError> {
+        // A separate file, as compaction replaces the journal's file and a lock on it would be lost.
+        let path = journal.with_extension("lock");
+        // The directory may have been removed while the bridge ran.
+        if let Some(dir) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = open_file(&mut options, &path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::InUse(holder(&file, journal)),
+            TryLockError::Error(error) => error.into(),
+        })?;
+        let mut text = Vec::new();
+        (&mut file).take(1 << 10).read_to_end(&mut text)?;
+        let extent = text.strip_prefix(MARK).and_then(frames::parse_extent);
+        let lock = Self { file, path, is_marked: has_run || !text.is_empty(), extent };
+        if has_run && text.is_empty() {
+            lock.write_mark();
+        }
+        Ok(lock)
+    }
+
+    /// Whether the lock file is still where another process would look for it.
+    pub(super) fn is_in_place(&self) -> bool {
+        match (self.file.metadata(), fs::symlink_metadata(&self.path)) {
+            (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
+            _ => false,
+        }
+    }
+
+    /// Notes in the lock file that there is a journal now.
+    pub(super) fn mark(&mut self) {
+        if !std::mem::replace(&mut self.is_marked, true) {
+            self.write_mark();
+        }
+    }
+
+    fn write_mark(&self) {
+        let written = self.file.write_all_at(MARK, 0).and_then(|()| self.file.sync_all());
+        if let Err(error) = written {
+            warn!(%error, "cannot mark the lock file; the next start tries again");
+        }
+    }
+
+    /// Notes how far the journal reaches. The bytes up to there must be on disk: an extent that claims
+    /// more than a crash leaves would have an intact journal count as damaged.
+    pub(super) fn note(&self, Extent { first, size }: Extent) {
+        // The extent that stays claims less, which is safe.
+        self.file.write_all_at(&frames::file_head(first, size), MARK.len() as u64).ok();
+    }
+}
+
+/// The process that holds the lock, and where it listens, as far as that can be told.
+fn holder(lock: &File, journal: &Path) -> String {
+    let inode = lock.metadata().map_or(0, |it| it.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let held = locks.find(|words| words.iter().any(|it| it.ends_with(&format!(":{inode}"))));
+    let process = held.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
+    let state = StateDir::new(journal.parent().unwrap_or(journal).to_owned());
+    let at = state.listen().unwrap_or_default().first().map(|url| format!(" at {url}"));
+    process.into_iter().chain(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! How long a journal is locked.
+
+    use super::*;
+
+    /// A program that is being started has the file open as well.
+    #[test]
+    fn the_lock_is_given_back_although_the_file_is_open_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let lock = Lock::take(&path, false).unwrap();
+        let _elsewhere = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&path, false), Err(StoreError::InUse(_))));
+        drop(lock);
+        Lock::take(&path, false).unwrap();
+    }
+}
