@@ -228,6 +228,44 @@ async fn a_full_disk_prevents_no_start() {
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
 }
 
+/// The app may have submitted it again by then.
+#[tokio::test]
+async fn refused_run_that_mantyx_does_not_cancel_has_its_calls_cancelled_after_a_restart() {
+    let mut rig = EffectsHarness::start(None).await;
+    let script = Script::new()
+        .mcp("tu_before", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_before")
+        .until("the bridge has begun again")
+        .mcp("tu_after", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_after")
+        .done();
+    rig.mantyx.script(script);
+    for number in 1..100 {
+        let cancel = format!("{}/agent-runs/run_{number}/cancel", bridge::API);
+        rig.mantyx.canned("POST", &cancel, &["HTTP/1.1 503 Service Unavailable"], "");
+    }
+    limit_files(rig.bridge.process().pid(), Some(0));
+    let target = format!("{}/agent-runs", bridge::API);
+    rig.bridge.api("POST", &target, Some(SPEC)).await.expect_error(503);
+    let is_cancelled = |answer: &Value| answer["error"].to_string().contains("was cancelled");
+    let before = rig.mantyx.taken("tu_before").await;
+    assert!(is_cancelled(&before), "{before}");
+
+    limit_files(rig.bridge.process().pid(), None);
+    wait_journaled(&rig.bridge, r#""refused":true"#).await;
+    rig.bridge.kill9();
+    let asked = rig.mantyx.requests("POST", "/cancel").len();
+    rig.bridge.restart().await;
+    rig.mantyx.release("the bridge has begun again");
+    let after = rig.mantyx.taken("tu_after").await;
+    assert!(is_cancelled(&after), "{after}");
+    assert_eq!(rig.plain.begun("tu_before") + rig.plain.begun("tu_after"), 0, "none is made");
+    wait::soon("MANTYX should be asked again", async || {
+        (rig.mantyx.requests("POST", "/cancel").len() > asked).then_some(())
+    })
+    .await;
+}
+
 /// What is done to the journal, and whether it can be a journal afterwards.
 struct Damage {
     what: String,

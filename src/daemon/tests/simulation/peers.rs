@@ -381,6 +381,7 @@ impl State {
         self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
+        self.check_refused(intent);
         if asked == self.now() && tool != "read" && self.mantyx.has_answer(intent) {
             self.breaks(format!("{tool} was sent for {intent}, which had its answer already"));
         }
