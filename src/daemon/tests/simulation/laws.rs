@@ -12,6 +12,11 @@ use crate::model::{RunKey, RunKind};
 /// How long an answer may take to reach MANTYX, faults included.
 const TIME_TO_POST: Duration = Duration::from_secs(120);
 
+/// How long a call may go on after its app was told that its run is cancelled, lost requests included.
+const TIME_TO_CANCEL: Duration = Duration::from_secs(75);
+/// How long ago a fault of replicas must be for a replica to hear of a cancellation.
+const BACK_AGAIN: Duration = Duration::from_secs(30);
+
 /// How answers say that the tool has done nothing.
 const NOT_MADE: [&str; 4] = ["not made", "not called", "not run", "nothing was called"];
 
@@ -201,9 +206,9 @@ impl State {
         let mut late = Vec::new();
         for (id, run) in runs {
             let Some(at) = run.cancelled else { continue };
-            let end = at + TIME_TO_POST;
+            let end = at + TIME_TO_CANCEL;
             let sleeps = run.sleeps.iter().any(|(from, until)| *from < end && *until > at);
-            if sleeps || self.troubles.touch(at.saturating_sub(TIME_TO_POST), end) {
+            if sleeps || self.troubles.touch(at.saturating_sub(BACK_AGAIN), end) {
                 continue;
             }
             let is_late = |call: &Call| match call.tried {

@@ -410,7 +410,11 @@ impl State {
 
     /// The work for `intent` begins, and takes about `most`.
     fn begin_job(&mut self, intent: &str, most: Duration) {
-        let first = self.wait(most);
+        let is_slow = self.peers.jobs.get(intent).is_some_and(|job| job.tool == "slow");
+        let first = match is_slow {
+            true => most.mul_f64(self.below(1000) as f64 / 1000.0),
+            false => self.wait(most),
+        };
         let second = self.wait(Duration::from_secs(1));
         let now = self.now();
         let job = self.peers.jobs.get_mut(intent).expect("it was sent");
