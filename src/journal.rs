@@ -150,6 +150,11 @@ impl Queue {
     }
 }
 
+/// Whether `change` refuses a call that the driver of another run may send.
+fn is_claimed_refusal(change: &Change) -> bool {
+    matches!(change, Change::Call(_, call) if call.claim_of_refusal().is_some())
+}
+
 fn weight(changes: &[Change]) -> usize {
     changes.iter().map(|change| CHANGE + change.weight()).sum()
 }
@@ -344,6 +349,9 @@ impl Journal {
     /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that the
     /// call has already, if another replica was faster; it is empty if that replica has posted it, or
     /// will.
+    ///
+    /// A refusal that rests on a claim is not posted before the database has it: while the database is
+    /// away, the driver of another run may send the call, and the model would hear that it was not made.
     pub async fn keep_answer(
         &self,
         key: &CallKey,
@@ -351,22 +359,26 @@ impl Journal {
         within: Duration,
     ) -> Option<Bytes> {
         let (done, written) = oneshot::channel();
-        self.give(changes, Waiter::First(done)).ok()?;
-        self.write_now().await;
-        match &self.place {
-            Place::File(..) => drop(written.await),
-            Place::Database(replica) => {
-                let deadline = Instant::now() + within;
-                if let Ok(Ok(false)) = timeout(within, written).await {
-                    let first = timeout_at(deadline, replica.read_answer(key)).await.ok();
-                    // The replica that drives the run now posts that one.
-                    return first
-                        .map(Option::unwrap_or_default)
-                        .or_else(|| self.has_lost(key.slot).then(Bytes::new));
-                }
-            }
+        let needs_claim = changes.iter().any(is_claimed_refusal);
+        let given = self.give(changes, Waiter::First(done));
+        let Place::Database(replica) = &self.place else {
+            given.ok()?;
+            self.write_now().await;
+            drop(written.await);
+            return None;
+        };
+        let deadline = Instant::now() + within;
+        let first = match timeout(within, written).await {
+            Ok(Ok(true)) => return None,
+            Ok(Ok(false)) => timeout_at(deadline, replica.read_answer(key)).await.ok(),
+            Ok(Err(_)) | Err(_) => return needs_claim.then(Bytes::new),
+        };
+        match first {
+            // The replica that drives the run now posts that one.
+            Some(first) => Some(first.unwrap_or_default()),
+            None if needs_claim || self.has_lost(key.slot) => Some(Bytes::new()),
+            None => None,
         }
-        None
     }
 
     /// This process as a replica; `None`: the journal is a file.

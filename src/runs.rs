@@ -28,6 +28,7 @@ mod mask;
 mod owners;
 mod permission_check;
 mod questions;
+mod refusal;
 mod restore;
 mod shares;
 mod whose;

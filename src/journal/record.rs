@@ -57,6 +57,9 @@ pub struct RunRecord {
     /// The run may not have ended: since `ended_at`, no driver reads its stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
+    /// Its app was told that the bridge does not drive it: its calls are answered as cancelled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// The `traceparent` and the `tracestate` that its calls carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<(String, Option<String>)>,
@@ -119,7 +122,8 @@ pub struct CallRecord {
     pub mcp_server: Option<String>,
     /// Verbatim; `None` once they are no longer needed.
     pub args: Option<Box<RawValue>>,
-    /// The agent run that asks, if other drivers may read the call: one of all replicas sends it.
+    /// The agent run that asks, if other drivers may read the call: one of all replicas sends it, or
+    /// refuses it.
     #[serde(skip)]
     pub claim: Option<(Workspace, RunId)>,
     /// Another driver answers the call: that of its agent run, or that of an eval with this agent
@@ -142,6 +146,16 @@ impl CallRecord {
         self.attempts += 1;
         self.peer = peer.or(self.peer.take());
         self.handle = None;
+    }
+
+    /// By what this driver claims the call in answering it, if it has not sent the call and others may
+    /// read it, too.
+    ///
+    /// Without a claim, a replica whose database was away would answer that the call was not made, while
+    /// the driver of another run makes it.
+    pub fn claim_of_refusal(&self) -> Option<&(Workspace, RunId)> {
+        let is_refused = self.stage == Stage::Answered && self.attempts == 0;
+        self.claim.as_ref().filter(|_| is_refused)
     }
 
     /// Takes back the last dispatch, which did not happen. An earlier one may have reached the

@@ -48,6 +48,7 @@ pub(super) fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         needs: Vec::new(),
         ended_at,
         given_up: false,
+        refused: false,
         trace: None,
     };
     vec![Change::Routes(routes), Change::Run(Slot(slot), record)]

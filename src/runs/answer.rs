@@ -81,7 +81,7 @@ pub(super) async fn answer(
         }
     };
     if body.is_empty() {
-        // The replica that drives the run has answered the call, and MANTYX has the answer.
+        // Another driver answers the call: that of another replica, or of another run that has the call.
         return;
     }
     if run.takes_answers() || runs.draining().is_cancelled() {

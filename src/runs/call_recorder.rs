@@ -3,6 +3,7 @@
 //!
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub(super) struct CallRecorder {
     before: Duration,
     /// Cancelled when the journal has refused its dispatch, as another driver makes the call.
     pub(super) taken: CancellationToken,
+    /// Whether the journal was given an answer, which the next one replaces.
+    has_answer: AtomicBool,
 }
 
 impl CallRecorder {
@@ -110,6 +113,7 @@ impl CallRecorder {
 
     fn of(keeping: Keeping, key: CallKey, record: CallRecord, before: Duration) -> Self {
         Self {
+            has_answer: AtomicBool::new(record.stage >= Stage::Answered),
             keeping,
             is_by_hand: false,
             key,
@@ -235,14 +239,14 @@ impl CallRecorder {
     /// answer, ignores that.
     ///
     /// Returns the body that is to be posted: another replica may have answered the call. It is empty
-    /// if nothing is to be posted.
+    /// if nothing is to be posted, as another driver answers the call, or may.
     pub(super) async fn answered(&self, body: Bytes) -> Bytes {
         let answer = {
             let mut record = self.record.lock();
-            let before = std::mem::replace(&mut record.stage, Stage::Answered);
+            record.stage = Stage::Answered;
             record.args = None;
             match record.attempts {
-                _ if before >= Stage::Answered => Change::Replace,
+                _ if self.has_answer.swap(true, Ordering::Relaxed) => Change::Replace,
                 0 => Change::Refuse,
                 _ => Change::Answer,
             }

@@ -45,6 +45,15 @@ impl Runs {
         }
     }
 
+    /// Cancels the calls of a refused run, at this replica and at one that may have taken the run over.
+    pub(super) fn cancel_everywhere(self: &Arc<Self>, run: &DrivenRun) {
+        self.cancel_calls(run, &run.key);
+        let cancellation = Cancellation::Run { key: run.key.clone(), app: run.app.clone() };
+        // This replica may have lost the run, and got it back.
+        self.take_cancellation(&cancellation);
+        self.announce(cancellation);
+    }
+
     /// Cancels the calls of all runs of a session that has ended, and forgets it, at all replicas.
     pub fn end_session(self: &Arc<Self>, workspace: &Workspace, session: &SessionId) {
         self.end_session_here(workspace, session);

@@ -4,7 +4,7 @@
 //! Must not: read its stream (driver.rs does).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -57,6 +57,8 @@ pub struct DrivenRun {
     guest: Option<Phase>,
     /// Cancelled when another replica has taken the run over: its calls that were not made are left.
     pub(super) lost: CancellationToken,
+    /// Whether the run was refused to its app.
+    refused: AtomicBool,
     in_flight: AtomicUsize,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
@@ -161,7 +163,7 @@ impl DrivenRun {
     pub(super) fn left(left: Left, room: &Room) -> Self {
         let Left { slot, record, credential, table, trace, last_seq, seen, again } = left;
         let RunRecord { key, app, session, has_past, past_is_lost, .. } = record;
-        let RunRecord { started_at, ended_at, given_up, read_to, .. } = record;
+        let RunRecord { started_at, ended_at, given_up, refused, read_to, .. } = record;
         let kind = key.kind;
         // If the earlier process had not read the past to its end, the answers of other clients are
         // not known: the past is read again from its beginning.
@@ -191,6 +193,9 @@ impl DrivenRun {
             this.log.end();
             *this.ended.lock() = Some(Ended { at: Instant::now(), told, given_up });
         }
+        if refused {
+            this.refuse();
+        }
         this
     }
 
@@ -213,6 +218,7 @@ impl DrivenRun {
             guest: None,
             lost: CancellationToken::new(),
             agent_stops: Mutex::default(),
+            refused: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             started_at,
             ended: Mutex::default(),
@@ -242,6 +248,7 @@ impl DrivenRun {
             needs: self.table.backends().iter().cloned().collect(),
             ended_at: self.ended().map(|ended| ended.told),
             given_up: self.is_given_up(),
+            refused: self.is_refused(),
             trace: self
                 .trace
                 .trace()
@@ -394,6 +401,16 @@ impl DrivenRun {
     fn end_as(&self, given_up: bool) {
         let now = || Ended { at: Instant::now(), told: clock::millis(), given_up };
         self.ended.lock().get_or_insert_with(now);
+    }
+
+    /// Marks the run as refused to its app, and cancels its calls, those included that are yet to come.
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+        self.stop.cancel();
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Whether the driver gave up reading its stream, although the run may continue.

@@ -369,6 +369,9 @@ impl Runs {
                 "resuming a run of the earlier process"
             );
             self.drive(&run, open, false);
+            if run.is_refused() {
+                self.cancel_in_the_end(&run);
+            }
         } else if run.takes_answers() {
             self.answer_without_driver(&run, open);
         }
@@ -464,6 +467,7 @@ mod tests {
             needs: Vec::new(),
             ended_at: None,
             given_up: false,
+            refused: false,
             trace: None,
         };
         let call = CallRecord { stage, ..CallRecord::received(1) };

@@ -4,6 +4,8 @@
 //! Must not: fill the disk that the tests run on. A limit on the size of files fails the bridge's
 //! writes just so.
 
+mod displaced;
+
 use std::{fs, process::Stdio, time::Duration};
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -228,68 +230,42 @@ async fn a_full_disk_prevents_no_start() {
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
 }
 
-/// While the bridge runs, and then killed before and after it has noticed.
+/// The app may have submitted it again by then.
 #[tokio::test]
-async fn a_journal_that_another_program_removes_has_no_call_made_twice() {
-    for fault in ["rm journal", "echo x > x; mv x journal", ": > journal"] {
-        for is_noticed in [false, true] {
-            let mut rig = EffectsHarness::start(None).await;
-            let open = r#"{"hang":"always"}"#;
-            rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-            let run = rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await.run_id;
-            rig.plain.wait_begun("tu_open", 1).await;
-            let mut shell = std::process::Command::new("sh");
-            let status = shell.args(["-c", fault]).current_dir(rig.bridge.state("")).status();
-            assert!(status.expect("a shell").success());
-            if is_noticed {
-                wait::until("it should be told", Duration::from_secs(30), async || {
-                    let told = problems(&rig).await;
-                    let is_told = |(subject, message): &(String, String)| {
-                        subject == "journal" && message.contains("while the bridge ran")
-                    };
-                    told.iter().any(is_told).then_some(())
-                })
-                .await;
-                wait_journaled(&rig.bridge, "tu_open").await;
-            }
-            rig.bridge.kill9();
-            rig.bridge.restart().await;
-            if !is_noticed {
-                let told = problems(&rig).await;
-                assert!(told.iter().any(|(subject, _)| subject == "journal"), "{fault}: {told:?}");
-                let target = format!("/v1/runs/{run}/attach");
-                rig.bridge.api("POST", &target, Some("{}")).await.expect(202);
-            }
-            assert_unknown(&rig.mantyx.taken("tu_open").await);
-            assert_eq!(rig.plain.begun("tu_open"), 1, "{fault}, noticed: {is_noticed}");
-        }
-    }
-}
-
-/// A link that leads to itself fails as a broken disk does.
-#[tokio::test]
-async fn a_broken_disk_prevents_no_start_and_the_journal_is_read_when_it_works() {
+async fn refused_run_that_mantyx_does_not_cancel_has_its_calls_cancelled_after_a_restart() {
     let mut rig = EffectsHarness::start(None).await;
-    let open = r#"{"hang":"always"}"#;
-    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    rig.plain.wait_begun("tu_open", 1).await;
+    let script = Script::new()
+        .mcp("tu_before", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_before")
+        .until("the bridge has begun again")
+        .mcp("tu_after", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_after")
+        .done();
+    rig.mantyx.script(script);
+    for number in 1..100 {
+        let cancel = format!("{}/agent-runs/run_{number}/cancel", bridge::API);
+        rig.mantyx.canned("POST", &cancel, &["HTTP/1.1 503 Service Unavailable"], "");
+    }
+    limit_files(rig.bridge.process().pid(), Some(0));
+    let target = format!("{}/agent-runs", bridge::API);
+    rig.bridge.api("POST", &target, Some(SPEC)).await.expect_error(503);
+    let is_cancelled = |answer: &Value| answer["error"].to_string().contains("was cancelled");
+    let before = rig.mantyx.taken("tu_before").await;
+    assert!(is_cancelled(&before), "{before}");
+
+    limit_files(rig.bridge.process().pid(), None);
+    wait_journaled(&rig.bridge, r#""refused":true"#).await;
     rig.bridge.kill9();
-    let (journal, apart) = (rig.bridge.state("journal"), rig.bridge.state("apart"));
-    fs::rename(&journal, &apart).expect("the bridge has a journal");
-    std::os::unix::fs::symlink(&journal, &journal).expect("a directory of ours");
+    let asked = rig.mantyx.requests("POST", "/cancel").len();
     rig.bridge.restart().await;
-    let told = problems(&rig).await;
-    assert!(told.iter().any(|(subject, _)| subject == "journal"), "{told:?}");
-    assert_eq!(rig.submit_call("tu_refused").await, 503);
-    fs::rename(&apart, &journal).expect("a directory of ours");
-    assert_unknown(&rig.mantyx.taken("tu_open").await);
-    assert_eq!(["tu_open", "tu_refused"].map(|id| rig.plain.begun(id)), [1, 0]);
-    wait::until("runs should be accepted again", Duration::from_secs(30), async || {
-        (rig.submit_call("tu_new").await == 202).then_some(())
+    rig.mantyx.release("the bridge has begun again");
+    let after = rig.mantyx.taken("tu_after").await;
+    assert!(is_cancelled(&after), "{after}");
+    assert_eq!(rig.plain.begun("tu_before") + rig.plain.begun("tu_after"), 0, "none is made");
+    wait::soon("MANTYX should be asked again", async || {
+        (rig.mantyx.requests("POST", "/cancel").len() > asked).then_some(())
     })
     .await;
-    assert!(rig.mantyx.taken("tu_new").await["result"].is_string());
 }
 
 /// What is done to the journal, and whether it can be a journal afterwards.

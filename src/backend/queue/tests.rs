@@ -1,5 +1,7 @@
 //! Who waits, who is sent away and when. Time is paused.
 
+mod turns;
+
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::time::{advance, sleep};

@@ -87,7 +87,7 @@ impl Outgoing<'_> {
                     self.runs.forget_session(&workspace, &id);
                     let [workspace, id] = [workspace.as_str(), id.as_str()].map(as_segment);
                     let path = format!("/api/v1/workspaces/{workspace}/agent-sessions/{id}");
-                    return Err(self.end_unkept((Method::DELETE, &path)).await);
+                    return Err(self.end_unkept_session(&path).await);
                 }
             }
             // The bridge records the owner of a session without tools, too, so that other apps
@@ -256,9 +256,8 @@ impl Outgoing<'_> {
             Err(NotStarted::NotKept(run)) => {
                 // Whatever MANTYX says: the app may submit the run again, and no call of both is to be
                 // made.
-                self.runs.cancel_calls(&run, &run.key);
-                let path = format!("{}/cancel", run.key.path());
-                return Err(self.end_unkept((Method::POST, &path)).await);
+                self.runs.refuse(&run).await;
+                return Err(away(self.runs.journal()));
             }
         }
         Ok(response)
@@ -288,15 +287,15 @@ impl Outgoing<'_> {
         Ok((response, text, injected.table))
     }
 
-    /// Ends a run or session at MANTYX that a restart would lose, or of which other replicas cannot
-    /// know: to them, it would be any app's.
-    async fn end_unkept(&self, (method, path): (Method, &str)) -> Response<Body> {
-        let asked = self.runs.upstream.send((method, path), &self.credential, |request| {
+    /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know: to
+    /// them, it would be any app's.
+    async fn end_unkept_session(&self, path: &str) -> Response<Body> {
+        let asked = self.runs.upstream.send((Method::DELETE, path), &self.credential, |request| {
             Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
         });
         let asked = asked.await.map(|answer| answer.status().to_string());
         let outcome = asked.unwrap_or_else(|error| error_chain(&error));
-        warn!(path, outcome, "asked MANTYX to end a run or session that cannot be kept");
+        warn!(path, outcome, "asked MANTYX to end a session that cannot be kept");
         away(self.runs.journal())
     }
 

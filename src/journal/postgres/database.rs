@@ -333,7 +333,8 @@ impl Database {
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.first);
         let calls: Vec<Id> = rows.first.keys().map(|key| id(&call_of(key))).collect();
-        let claims = rows.records.values().filter_map(|row| Some((row.claim?, row.run?)));
+        let claims = rows.records.values().chain(rows.first.values());
+        let claims = claims.filter_map(|row| Some((row.claim?, row.run?)));
         let (claims, claimants): (Vec<Id>, Vec<Slot>) = claims.unzip();
         self.warned.store(false, Ordering::Relaxed);
         let found = self
@@ -372,6 +373,7 @@ impl Database {
                     &slices(&claims),
                     &numbers(&mut claimants.iter()),
                     &owners,
+                    &answers.claims,
                 ],
             )
             .await?;

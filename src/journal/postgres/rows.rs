@@ -8,9 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::journal::live;
 use crate::journal::live::json;
-use crate::journal::record::{Change, Key, Slot};
+use crate::journal::record::{CallKey, Change, Key, Slot};
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::{BackendName, RunKey};
+use crate::model::{BackendName, RunId, RunKey, Workspace};
 
 /// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
 pub(super) type Epochs = HashMap<Slot, Option<i64>>;
@@ -115,9 +115,13 @@ impl Rows {
         let attempts =
             attempts.map(|(count, sends)| (i32::try_from(count).unwrap_or(i32::MAX), sends));
         let claim = match change {
-            Change::Dispatch(key, call) => call.claim.as_ref().map(|(workspace, agent_run)| {
-                id(&json(&("claim", workspace, agent_run, &key.tool_use)))
-            }),
+            Change::Dispatch(key, call) => call.claim.as_ref().map(|claim| claim_id(claim, key)),
+            Change::Call(key, call) => call.claim_of_refusal().map(|claim| claim_id(claim, key)),
+            // The record of the refused call comes before its answer.
+            Change::Refuse(key, _) => {
+                let call = self.records.get(&json(&Key::Call(key.clone())));
+                call.and_then(|row| row.claim)
+            }
             _ => None,
         };
         let is_first = match change {
@@ -208,6 +212,11 @@ pub(super) fn id(key: &[u8]) -> Id {
 
 pub(super) fn id_of(key: &Key) -> Id {
     id(&json(key))
+}
+
+/// The claim of a call: its agent run, and what that calls it.
+fn claim_id((workspace, agent_run): &(Workspace, RunId), call: &CallKey) -> Id {
+    id(&json(&("claim", workspace, agent_run, &call.tool_use)))
 }
 
 /// The name of a run in the table.

@@ -178,7 +178,29 @@ async fn create_eval(world: &Arc<World>, app: usize) {
     let body = json!({"app": app, "datasetId": "d", "agent": spec}).to_string();
     let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/eval-runs")) };
     let answer = ask(world, asked.breaking(world)).await;
+    let eval = answer.as_ref().and_then(|(_, body)| Some(body["runId"].as_str()?.to_owned()));
     note(world, app, answer, true);
+    if let Some(eval) = eval.filter(|_| app == 0) {
+        share_calls(world, &eval).await;
+    }
+}
+
+/// Attaches an agent run of a new eval. Its driver and that of the eval may then have one call, at two
+/// replicas, of which one may be cut off from what they share.
+async fn share_calls(world: &Arc<World>, eval: &str) {
+    let agent_run = {
+        let mut state = world.state();
+        if !state.are_replicas() || state.chance(500) {
+            return;
+        }
+        if state.fault(500) {
+            let at = state.below(2);
+            let wait = Duration::from_secs(12 + state.below(30) as u64);
+            state.cut_from_database(at, wait);
+        }
+        format!("{eval}.{}", state.below(3))
+    };
+    attach(world, 0, &agent_run).await;
 }
 
 /// Begins a session, or sends a message to one.

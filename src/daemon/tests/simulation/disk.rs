@@ -89,6 +89,7 @@ impl State {
         self.step("disk: synced");
         // If the process has died of this very step, the sync has happened all the same.
         self.disk.unsynced.remove(&file.id);
+        self.keep_refusals();
         if self.disk_is_dead() {
             return Err(failure("the process is dead"));
         }

@@ -5,14 +5,28 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::mantyx::{CALL_TIMEOUT, Call};
+use super::mantyx::{CALL_TIMEOUT, Call, Run};
 use super::world::State;
+use crate::model::{RunKey, RunKind};
 
 /// How long an answer may take to reach MANTYX, faults included.
 const TIME_TO_POST: Duration = Duration::from_secs(120);
 
+/// How long a call may go on after its app was told that its run is cancelled, lost requests included.
+const TIME_TO_CANCEL: Duration = Duration::from_secs(75);
+/// How long ago a fault of replicas must be for a replica to hear of a cancellation.
+const BACK_AGAIN: Duration = Duration::from_secs(30);
+
 /// How answers say that the tool has done nothing.
 const NOT_MADE: [&str; 4] = ["not made", "not called", "not run", "nothing was called"];
+
+impl Run {
+    /// What the bridge calls it.
+    fn key(&self, id: &str) -> RunKey {
+        let kind = if self.is_eval { RunKind::Eval } else { RunKind::Agent };
+        RunKey { workspace: "acme".into(), kind, run: id.into() }
+    }
+}
 
 impl State {
     /// The law of drivers: a run has one. The daemon's log says when one starts and ends.
@@ -53,6 +67,53 @@ impl State {
         let run = self.mantyx.runs.get_mut(run);
         if let Some(call) = run.and_then(|run| run.calls.get_mut(tool_use)) {
             call.is_taken = true;
+        }
+    }
+
+    /// The daemon's log says which runs it has refused to their apps.
+    pub(super) fn refusal_says(&mut self, line: &str) {
+        let run = line.strip_prefix(
+            "a run that cannot be kept is refused to its app; its calls are cancelled run=",
+        );
+        let run = run.and_then(|rest| rest.split_once(' '));
+        if let (Some((run, _)), Some(at)) = (run, self.at) {
+            self.processes[at].refused.insert(run.to_owned());
+        }
+    }
+
+    /// The disk has what the process has given it.
+    pub(super) fn keep_refusals(&mut self) {
+        for id in self.processes.iter().flat_map(|process| &process.refused) {
+            if let Some(run) = self.mantyx.runs.get_mut(id) {
+                run.is_refused = true;
+            }
+        }
+    }
+
+    /// The process `at` is gone. Of the runs that it had refused, those are lost that its journal does not
+    /// have.
+    pub(super) fn forget_refused(&mut self, at: usize) {
+        for id in std::mem::take(&mut self.processes[at].refused) {
+            let Some(run) = self.mantyx.runs.get_mut(&id) else { continue };
+            let server = self.server.as_ref();
+            run.is_driven &= match server {
+                Some(server) => server.knows_run(&run.key(&id)),
+                None => run.is_refused,
+            };
+        }
+    }
+
+    /// The law of refusals: no call is made of a run that was refused to its app, which may have submitted
+    /// the run again.
+    pub(super) fn check_refused(&mut self, intent: &str) {
+        let mut runs = self.mantyx.runs.iter();
+        let run = runs.find(|(_, run)| run.calls.values().any(|call| call.intent == intent));
+        let Some((id, run)) = run else { return };
+        let server = self.server.as_ref();
+        let kept = server.is_some_and(|server| server.refuses_run(&run.key(id)));
+        let is_of_now = self.at.is_some_and(|at| self.processes[at].refused.contains(id));
+        if kept || is_of_now || run.is_refused {
+            self.breaks(format!("a call was sent for {intent} of {id}, which its app was refused"));
         }
     }
 
@@ -145,9 +206,9 @@ impl State {
         let mut late = Vec::new();
         for (id, run) in runs {
             let Some(at) = run.cancelled else { continue };
-            let end = at + TIME_TO_POST;
+            let end = at + TIME_TO_CANCEL;
             let sleeps = run.sleeps.iter().any(|(from, until)| *from < end && *until > at);
-            if sleeps || self.troubles.touch(at.saturating_sub(TIME_TO_POST), end) {
+            if sleeps || self.troubles.touch(at.saturating_sub(BACK_AGAIN), end) {
                 continue;
             }
             let is_late = |call: &Call| match call.tried {

@@ -59,6 +59,8 @@ pub(super) struct Run {
     created: Duration,
     /// The bridge was given the run, and has certainly not lost it.
     pub(super) is_driven: bool,
+    /// The bridge has refused it to its app, and its disk has kept that.
+    pub(super) is_refused: bool,
 }
 
 pub(super) struct Event {
@@ -237,6 +239,13 @@ impl State {
     }
 
     fn fate(&mut self, path: &str) -> Fate {
+        let mut refused = self.processes.iter().flat_map(|process| &process.refused);
+        // Else a run that was refused seldom outlives that.
+        if path.strip_suffix("/cancel").is_some_and(|run| refused.any(|id| run.ends_with(id)))
+            && self.fault(700)
+        {
+            return Fate::Lost;
+        }
         if self.fault(20) {
             return Fate::Lost;
         }
@@ -441,6 +450,7 @@ impl State {
             hidden_until: Duration::ZERO,
             created: self.now(),
             is_driven: false,
+            is_refused: false,
         };
         self.step(format!(
             "mantyx: {id} of app {app} begins with {} tools of the bridge and {} of its own",

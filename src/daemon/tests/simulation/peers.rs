@@ -381,6 +381,7 @@ impl State {
         self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
+        self.check_refused(intent);
         if asked == self.now() && tool != "read" && self.mantyx.has_answer(intent) {
             self.breaks(format!("{tool} was sent for {intent}, which had its answer already"));
         }
@@ -409,7 +410,11 @@ impl State {
 
     /// The work for `intent` begins, and takes about `most`.
     fn begin_job(&mut self, intent: &str, most: Duration) {
-        let first = self.wait(most);
+        let is_slow = self.peers.jobs.get(intent).is_some_and(|job| job.tool == "slow");
+        let first = match is_slow {
+            true => most.mul_f64(self.below(1000) as f64 / 1000.0),
+            false => self.wait(most),
+        };
         let second = self.wait(Duration::from_secs(1));
         let now = self.now();
         let job = self.peers.jobs.get_mut(intent).expect("it was sent");

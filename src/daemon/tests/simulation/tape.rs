@@ -50,6 +50,7 @@ impl Subscriber for Tape {
         state.journal_says(&text);
         state.driver_says(&text);
         state.call_says(&text);
+        state.refusal_says(&text);
         if text.starts_with("the configuration was taken") {
             state.rules_are_taken();
         }

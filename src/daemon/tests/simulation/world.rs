@@ -131,6 +131,8 @@ pub(super) struct Process {
     pub(super) budget: Option<Arc<Budget>>,
     /// The runs that it drives, with their apps.
     pub(super) drivers: BTreeSet<(String, String)>,
+    /// The runs that it has refused to their apps.
+    pub(super) refused: BTreeSet<String>,
     /// Its journal's writer has work.
     disk_work: Arc<Notify>,
     /// It is to freeze for so long, from this moment on.
@@ -327,6 +329,7 @@ impl State {
         process.doors = None;
         process.connections = None;
         process.drivers.clear();
+        self.forget_refused(at);
     }
 }
 

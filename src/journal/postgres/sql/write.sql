@@ -49,7 +49,7 @@ with me as materialized (
 ), unclaimed as (
   delete from claim where run = any($11::bigint[]) and run in (select slot from mine)
 ), claimed as (
-  -- Of the drivers that may read a call, in an eval and in its agent run, one sends it.
+  -- Of the drivers that may read a call, in an eval and in its agent run, one sends it, or refuses it.
   insert into claim (grp, id, run)
   select distinct on (row.claim) $4, row.claim, row.run
   from me cross join unnest($30::bytea[], $31::bigint[]) as row(claim, run)
@@ -79,9 +79,12 @@ with me as materialized (
   insert into record (grp, id, key, kind, run, holder, value)
   select $4, row.id, row.key, row.kind, row.run, (select id from me), row.value
   from unnest(
-    $19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[], $29::boolean[]
-  ) as row(id, key, kind, run, value, call, is_owners)
+    $19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[], $29::boolean[],
+    $33::bytea[]
+  ) as row(id, key, kind, run, value, call, is_owners, claim)
   where (not row.is_owners or row.run in (select slot from held))
+  -- Another driver may send the call.
+  and (row.claim is null or row.claim in (select id from claimed))
   -- Once its run has ended, a call is gone; a replica that gets the run back then may still bring an
   -- answer. (`exists` would be made a set of all records.)
   and ((select true from record where grp = $4 and record.id = row.call)

@@ -74,7 +74,14 @@ impl Clauses {
 
     /// Of the drivers that may read a call, one sends it.
     fn claims() -> bool {
-        Self::WRITE.contains("and (row.claim is null or row.claim in (select id from claimed))\n")
+        Self::WRITE
+            .contains("\n    and (row.claim is null or row.claim in (select id from claimed))\n")
+    }
+
+    /// Of those drivers, one refuses it.
+    fn claims_refusals() -> bool {
+        Self::WRITE
+            .contains("\n  and (row.claim is null or row.claim in (select id from claimed))\n")
     }
 
     /// Each new owner of a run has an epoch of its own.
@@ -281,8 +288,12 @@ async fn add_first(
     holds: &(impl Fn(Option<i64>) -> bool + Sync),
     verdict: &mut Verdict,
 ) {
-    for Given { id, call, row, is_owners, .. } in batch.first.clone() {
+    for Given { id, call, row, is_owners, claim, .. } in batch.first.clone() {
         if is_owners && Clauses::fences_refusals() && !holds(row.run) {
+            continue;
+        }
+        let is_claimed = take_claim(tx, claim, row.run.filter(|_| holds(row.run))).await;
+        if Clauses::claims_refusals() && !is_claimed {
             continue;
         }
         let is_over = |run: i64| tx.snapshot.runs.get(&run).is_some_and(|run| run.is_over);
@@ -304,6 +315,20 @@ async fn add_first(
     }
 }
 
+/// Claims a call for `run`; `false` if another run's driver has claimed it.
+async fn take_claim(tx: &mut Tx, claim: Option<Id>, run: Option<i64>) -> bool {
+    let (Some(claim), Some(run)) = (claim, run) else { return claim.is_none() };
+    tx.lock(Lock::Claim(claim), true).await;
+    if tx.latest().claims.get(&claim).is_some_and(|by| *by != run) {
+        tx.step("finds a call claimed");
+        return false;
+    }
+    tx.write(move |tables| {
+        tables.claims.insert(claim, run);
+    });
+    true
+}
+
 async fn put(
     tx: &mut Tx,
     member: Member,
@@ -315,16 +340,8 @@ async fn put(
         if row.run.is_some() && !holds(row.run) {
             continue;
         }
-        if let (Some(claim), Some(run)) = (claim, row.run) {
-            tx.lock(Lock::Claim(claim), true).await;
-            let is_taken = tx.latest().claims.get(&claim).is_some_and(|by| *by != run);
-            if is_taken && Clauses::claims() {
-                tx.step("finds a call claimed");
-                continue;
-            }
-            tx.write(move |tables| {
-                tables.claims.insert(claim, run);
-            });
+        if !take_claim(tx, claim, row.run).await && Clauses::claims() {
+            continue;
         }
         tx.lock(Lock::Record(id), true).await;
         let latest = tx.latest();

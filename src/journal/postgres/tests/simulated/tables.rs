@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::Chance;
 use crate::journal::postgres::rows::{Id, Row, RowKey, Rows, call_of, id, id_of, kind, name};
-use crate::journal::record::Key;
+use crate::journal::record::{Key, Slot};
 use crate::model::RunKey;
 
 #[derive(Debug, Clone)]
@@ -173,6 +173,19 @@ impl Server {
     pub(crate) fn knows_run(&self, run: &RunKey) -> bool {
         let (name, tables) = (name(run), Arc::clone(&self.inner.lock().tables));
         tables.runs.values().any(|run| run.name == name)
+    }
+
+    /// Whether what is committed says that the run was refused to its app.
+    pub(crate) fn refuses_run(&self, run: &RunKey) -> bool {
+        let (name, tables) = (name(run), Arc::clone(&self.inner.lock().tables));
+        let slots = tables.runs.iter().filter(|(_, run)| run.name == name).map(|(slot, _)| *slot);
+        slots.into_iter().any(|slot| {
+            let id = id_of(&Key::Run(Slot(slot.unsigned_abs())));
+            let record = tables.records.get(&id);
+            record.is_some_and(|row| {
+                String::from_utf8_lossy(&row.value).contains(r#""refused":true"#)
+            })
+        })
     }
 
     /// Whether what is committed has the session.
@@ -352,9 +365,7 @@ pub(super) fn number(slot: u64) -> i64 {
 
 impl Batch {
     pub(super) fn of(rows: &Rows) -> Self {
-        let numbers = |slots: &BTreeSet<crate::journal::record::Slot>| {
-            slots.iter().map(|slot| number(slot.0)).collect()
-        };
+        let numbers = |slots: &BTreeSet<Slot>| slots.iter().map(|slot| number(slot.0)).collect();
         let given = |rows: &BTreeMap<RowKey, Row>| {
             let one = |(key, row): (&RowKey, &Row)| {
                 Some(Given {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Chance, Database, Fate, Rows, Server, serve};
 use crate::journal::record::{CallKey, CallRecord, Change, Slot};
 use crate::model::catalog::hex;
+use crate::model::recovery::Stage;
 
 /// Without its comments and spaces.
 fn bare(text: &str) -> String {
@@ -39,7 +40,7 @@ fn the_statements_are_those_that_are_simulated() {
         include_str!("../../sql/write.sql"),
     ];
     let bytes: [u8; 32] = Sha256::digest(texts.map(bare).join("\n")).into();
-    assert_eq!(hex(&bytes[..4]), "5a56f8d2", "see statements.rs");
+    assert_eq!(hex(&bytes[..4]), "2796c0d4", "see statements.rs");
 }
 
 /// Nothing goes wrong.
@@ -104,4 +105,38 @@ async fn the_earlier_owner_of_a_run_refuses_no_call_of_it() {
     assert!(verdict.lives && verdict.first.is_empty(), "{verdict:?}");
     let verdict = later.write((b, session_b), &rows(Some(3), &refused)).await.expect("the answer");
     assert_eq!(verdict.first.len(), 1, "{verdict:?}");
+}
+
+/// The driver of an eval and that of its agent run read one call, at two replicas.
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_call_that_another_driver_has_claimed_is_no_answer() {
+    let server = Server::new(Arc::new(Calm), Handle::current());
+    let database = connected(&server, 0);
+    let member = database.join("a").await.expect("a");
+    let session = database.begin(member).await.expect("a session").expect("a is a member");
+    let call = |slot, tool_use: &str| {
+        let claim = Some(("acme".into(), "run".into()));
+        let key = CallKey { slot: Slot(slot), agent_run: None, tool_use: tool_use.into() };
+        (key, CallRecord { claim, ..CallRecord::received(1) })
+    };
+    let refusal = |slot, tool_use| {
+        let (key, record) = call(slot, tool_use);
+        let record = CallRecord { stage: Stage::Answered, ..record };
+        [Change::Call(key.clone(), record), Change::Refuse(key, "{}".into())]
+    };
+    let (key, mut sent) = call(1, "sent");
+    sent.dispatch(None);
+    let first = crate::journal::tests::run(1, None).into_iter();
+    let first = first.chain([Change::Dispatch(key, sent)]).chain(refusal(1, "refused"));
+    let first = rows(None, &first.collect::<Vec<_>>());
+    let verdict = database.write((member, session), &first).await.expect("no fault");
+    assert_eq!(verdict.first.len(), 2, "a dispatch and an answer: {verdict:?}");
+
+    let second = crate::journal::tests::run(2, None).into_iter();
+    let second = second.chain(refusal(2, "sent")).chain(refusal(2, "refused"));
+    let second = second.chain(refusal(2, "free"));
+    let second = rows(None, &second.collect::<Vec<_>>());
+    let verdict = database.write((member, session), &second).await.expect("no fault");
+    let first: Vec<_> = verdict.first.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    assert!(first.len() == 1 && first[0].contains("free"), "{first:?}");
 }
