@@ -160,7 +160,9 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        handler(self, asked).await.unwrap_or_else(|refusal| refusal)
+        let app = asked.caller.app.name.clone();
+        let answer = handler(self, asked).await.unwrap_or_else(|refusal| refusal);
+        views::paid_for(&app, answer).await.unwrap_or_else(Into::into)
     }
 
     /// Answers a request from what the bridge holds.

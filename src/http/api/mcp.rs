@@ -196,6 +196,8 @@ impl Client<'_> {
     fn notified(&self, notification: &Request<'_>) -> Response<Body> {
         if let (Era::Session(session), "notifications/cancelled", Some(id)) =
             (&self.era, &*notification.method, notification.get("requestId"))
+            // The session remembers it, and no request has another.
+            && message::is_id(id.get())
         {
             session.cancel(id.get());
         }

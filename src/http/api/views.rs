@@ -133,8 +133,15 @@ impl Views {
     }
 }
 
-/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself.
-async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
+/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself. Without
+/// this, an app that does not read could fill the memory with answers that repeat its own requests.
+pub(super) async fn paid_for(
+    app: &AppName,
+    answer: Response<Body>,
+) -> Result<Response<Body>, NotWritten> {
+    if response::is_counted(&answer) {
+        return Ok(answer);
+    }
     let size = answer.body().size_hint().exact().filter(|size| *size > SMALL);
     let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
     let mut held = Budget::of_process().hold_for(Some(app.clone()));
@@ -142,7 +149,7 @@ async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body
     room.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
     let (parts, body) = answer.into_parts();
     let whole = body.collect().await.expect("a body of known size is there whole").to_bytes();
-    Ok(Response::from_parts(parts, response::full(held.pay_for(whole))))
+    Ok(response::counted(Response::from_parts(parts, response::full(held.pay_for(whole)))))
 }
 
 #[cfg(test)]

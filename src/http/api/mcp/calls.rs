@@ -203,7 +203,7 @@ impl Answering {
             let first = match self.event().await {
                 Next::Done(Some(done)) => {
                     let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-                    let answer = response::json_text(self.response(done, false));
+                    let answer = response::counted(response::json_text(self.response(done, false)));
                     return response::with_status(answer, status);
                 }
                 Next::Done(None) => return super::accepted(),

@@ -154,7 +154,7 @@ impl<'a> Message<'a> {
 }
 
 /// Whether `json` is an id: a string or an integer (2026-07-28, basic: Requests).
-fn is_id(json: &str) -> bool {
+pub(super) fn is_id(json: &str) -> bool {
     let digits = json.strip_prefix('-').unwrap_or(json);
     let is_integer = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
     json.len() <= MAX_ID && (json.starts_with('"') || is_integer)
@@ -178,6 +178,20 @@ impl<'a> Request<'a> {
             Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
         };
         params.filter_map(read).collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// How many bytes the texts of all parameters have.
+    pub fn params_size(&self) -> usize {
+        self.params.0.iter().map(|(key, value)| key.len() + value.get().len()).sum()
+    }
+
+    /// The most values that the parameters can have: behind each bracket or comma, one may begin.
+    pub fn params_values(&self) -> usize {
+        let begins = |(_, value): &(Cow<'_, str>, &RawValue)| {
+            let bytes = value.get().as_bytes();
+            1 + memchr::memchr3_iter(b'[', b'{', b',', bytes).count()
+        };
+        self.params.0.iter().map(begins).sum()
     }
 
     /// The string under `key`; `None` if it is missing or no string.
@@ -239,6 +253,20 @@ mod tests {
         ] {
             assert_eq!(read(text), is, "{text}");
         }
+    }
+
+    #[test]
+    fn values_of_the_parameters_are_counted_with_those_inside_others() {
+        let count = |params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            match Message::read(&text) {
+                Ok(Message::Request(request)) => (request.params_size(), request.params_values()),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(count("{}"), (0, 0));
+        assert_eq!(count(r#"{"a":7}"#), (2, 1));
+        assert!(count(r#"{"a":[[],{},{"b":1}],"c":"d"}"#).1 >= 6);
     }
 
     #[test]
