@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::backends::Doctor;
+use self::events::Looks;
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest, NowHandler};
 use self::views::Views;
@@ -71,6 +72,7 @@ pub struct Api {
     /// The sessions of MCP clients.
     mcp_sessions: Arc<McpSessions>,
     views: Arc<Views>,
+    looks: Arc<Looks>,
 }
 
 /// Facts about the daemon that the status shows.
@@ -139,6 +141,7 @@ impl Api {
             requests: Arc::default(),
             mcp_sessions: Arc::default(),
             views: Arc::default(),
+            looks: Arc::default(),
         }
     }
 

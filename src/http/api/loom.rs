@@ -23,7 +23,7 @@ impl Api {
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(self.origin(&asked), (form, calls, body), None).await
+        self.answer_calls(Arc::new(self.origin(&asked)), (form, calls, body), None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.

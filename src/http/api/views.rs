@@ -97,21 +97,42 @@ impl Views {
         app: &AppName,
         write: impl FnOnce() -> Response<Body> + Send + 'static,
     ) -> Result<Response<Body>, NotWritten> {
-        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
-        // The thread has the turn: it works on when the caller has gone.
-        let written = in_background(move || (write(), turn)).await;
-        let (answer, Turn { of_app, processor }) = match written {
-            Ok(written) => written,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_cancelled) => return Err(NotWritten::GoingDown),
-            },
-        };
+        let (answer, Turn { of_app, processor }) = self.in_turn(app, write).await?;
         drop(processor);
         let paid = paid_for(app, answer).await;
         // Not before: of the answers that wait for room, each app has one in memory.
         drop(of_app);
         paid
+    }
+
+    /// Does `work` for `app`, such as reading a large body, in the app's turn.
+    ///
+    /// # Errors
+    ///
+    /// It took too long for the app's turn to come.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotWritten> {
+        self.in_turn(app, work).await.map(|(done, _turn)| done)
+    }
+
+    /// Does `work` in the app's turn, which lasts until it is dropped.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, Turn), NotWritten> {
+        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
+        // The thread has the turn: it works on when the caller has gone.
+        match in_background(move || (work(), turn)).await {
+            Ok(done) => Ok(done),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_cancelled) => Err(NotWritten::GoingDown),
+            },
+        }
     }
 
     async fn turn(&self, app: &AppName) -> Turn {

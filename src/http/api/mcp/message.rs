@@ -18,6 +18,9 @@ const MAX_MEMBERS: usize = 256;
 /// The longest id and the longest progress token, in bytes: the bridge repeats them.
 const MAX_ID: usize = 1024;
 
+/// The most bytes of `_meta`, in which the bridge looks for several members of each request.
+const MAX_META: usize = 32 << 10;
+
 /// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
 pub mod codes {
     pub const PARSE_ERROR: i32 = -32700;
@@ -47,6 +50,23 @@ pub struct Request<'a> {
     pub id: &'a str,
     pub method: String,
     params: Members<'a>,
+}
+
+/// A message with its own texts: large ones are read on another thread.
+#[derive(Debug)]
+pub struct OwnMessage {
+    form: Form,
+    id: String,
+    method: String,
+    params: Vec<(String, Box<RawValue>)>,
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Request,
+    Notification,
+    Response,
 }
 
 /// A reply to a request, or a value on the way to it.
@@ -145,10 +165,58 @@ impl<'a> Message<'a> {
             Some(params) => object(params)
                 .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
         };
+        if params.get("_meta").is_some_and(|meta| meta.get().len() > MAX_META) {
+            let why = format!("`params._meta` is longer than {MAX_META} bytes.");
+            return Err(RpcError::invalid_request(why));
+        }
         match members.get("id").map(RawValue::get) {
             None => Ok(Self::Notification(Request { id: "null", method, params })),
             Some(id) if is_id(id) => Ok(Self::Request(Request { id, method, params })),
             Some(_) => Err(RpcError::invalid_request("`id` must be an integer or a short string.")),
+        }
+    }
+}
+
+impl Message<'_> {
+    pub fn to_owned(&self) -> OwnMessage {
+        let (form, request) = match self {
+            Self::Request(request) => (Form::Request, request),
+            Self::Notification(request) => (Form::Notification, request),
+            Self::Response(id, result) => {
+                return OwnMessage {
+                    form: Form::Response,
+                    id: (*id).to_owned(),
+                    method: String::new(),
+                    params: Vec::new(),
+                    result: result.map(ToOwned::to_owned),
+                };
+            }
+        };
+        let params = request.params.0.iter();
+        let params = params.map(|(key, value)| (key.to_string(), (*value).to_owned()));
+        OwnMessage {
+            form,
+            id: request.id.to_owned(),
+            method: request.method.clone(),
+            params: params.collect(),
+            result: None,
+        }
+    }
+}
+
+impl OwnMessage {
+    pub fn message(&self) -> Message<'_> {
+        let params = self.params.iter();
+        let params = params.map(|(key, value)| (Cow::Borrowed(&**key), &**value));
+        let request = Request {
+            id: &self.id,
+            method: self.method.clone(),
+            params: Members(params.collect()),
+        };
+        match self.form {
+            Form::Request => Message::Request(request),
+            Form::Notification => Message::Notification(request),
+            Form::Response => Message::Response(&self.id, self.result.as_deref()),
         }
     }
 }
@@ -253,6 +321,23 @@ mod tests {
         ] {
             assert_eq!(read(text), is, "{text}");
         }
+    }
+
+    #[test]
+    fn message_with_its_own_texts_is_the_same() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"b":[1],"c\n":null}}"#,
+            r#"{"jsonrpc":"2.0","method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{}}"#,
+        ] {
+            let message = Message::read(text).expect("a message");
+            assert_eq!(format!("{:?}", message.to_owned().message()), format!("{message:?}"));
+        }
+        let meta = format!(r#"{{"x":"{}"}}"#, "y".repeat(MAX_META));
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{meta}}}}}"#);
+        assert_eq!(Message::read(&text).expect_err("too long").code, codes::INVALID_REQUEST);
     }
 
     #[test]
