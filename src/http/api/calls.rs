@@ -338,7 +338,11 @@ impl Api {
         let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
         let Some(route) = route else {
-            return Ok(of.not_made(place, no_such_tool(offer, &call.name)));
+            let (offer, name) = (Arc::clone(offer), call.name.clone());
+            // To compare thousands of names takes milliseconds.
+            let why = self.views.work(&app.name, move || no_such_tool(&offer, &name)).await;
+            let why = why.unwrap_or_else(|late| late.to_string());
+            return Ok(of.not_made(place, why));
         };
         let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };

@@ -212,6 +212,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn large_body_is_read_in_the_turn_of_its_app() {
+        let views = Views::with_processors(2);
+        let (a, b) = (AppName::from("a"), AppName::from("b"));
+        let (go, gone) = mpsc::channel();
+        let mut first = pin!(views.write(&a, move || {
+            gone.recv().expect("the test says when");
+            answer(1)
+        }));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut read = pin!(views.work(&a, || 7));
+        assert!(read.as_mut().now_or_never().is_none());
+        assert_eq!(views.work(&b, || 8).await, Ok(8), "another app does not wait");
+        assert!(read.as_mut().now_or_never().is_none(), "the first is not written yet");
+        go.send(()).expect("it waits");
+        assert!(first.await.is_ok());
+        assert_eq!(read.await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn answer_that_is_counted_is_not_counted_again() {
+        let budget = Budget::with_room(10 * MIB);
+        Budget::instead(&budget, async {
+            let app = AppName::from("a");
+            let once = paid_for(&app, answer(4 * MIB)).await.expect("there is room");
+            let twice = paid_for(&app, once).await.expect("it is counted already");
+            assert_eq!(budget.held(), 4 * MIB);
+            drop(twice);
+            assert_eq!(budget.held(), 0);
+        })
+        .await;
+    }
+
+    #[tokio::test]
     async fn answer_counts_for_its_app_until_it_is_read() {
         let budget = Budget::with_room(10 * MIB);
         let views = Views::with_processors(1);

@@ -158,6 +158,6 @@ impl Client<'_> {
     }
 }
 
-fn no_room(why: String) -> RpcError {
+pub(super) fn no_room(why: String) -> RpcError {
     RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
 }
