@@ -53,7 +53,7 @@ pub use self::call::{CallRequest, CallingRun, Of};
 pub use self::catalog::{Catalog, Content, Gone, Identity};
 pub use self::ending::{Ending, Made, RunEnding};
 pub use self::event::{Call, Event};
-pub use self::features::{Feature, FeatureView, Features};
+pub use self::features::{Feature, FeatureSource, FeatureView, Features};
 pub use self::ids::{
     AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
     Workspace,

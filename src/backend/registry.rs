@@ -32,8 +32,8 @@ use crate::model::catalog::Tool;
 use crate::model::offer::Source;
 use crate::model::pin::{Accepted, NotTaken, Pins};
 use crate::model::{
-    BackendName, Catalog, Content, FeatureView, Features, Identity, Offer, RefKind, Rights, Route,
-    Target,
+    BackendName, Catalog, Content, FeatureSource, FeatureView, Features, Identity, Offer, RefKind,
+    Rights, Route, Target,
 };
 
 /// How many states of a backend are remembered.
@@ -82,7 +82,13 @@ pub struct Registry {
     version: watch::Sender<u64>,
     /// Whether all first attempts have ended or run out of time.
     started: watch::Sender<bool>,
+    /// The last view of each set of backends that apps may see: to name thousands of prompts takes
+    /// milliseconds, which each request and each stream would take again.
+    feature_views: Mutex<BTreeMap<Vec<BackendName>, Arc<FeatureView>>>,
 }
+
+/// The most views that are kept. There is one for each set of backends that some app may see.
+const MOST_VIEWS: usize = 64;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -433,7 +439,22 @@ impl Registry {
 
     /// What the connected servers offer beside their tools, to an app with these rights. An app that
     /// may use only some tools of a server sees nothing else of it.
-    pub fn features(&self, rights: &Rights) -> FeatureView {
+    pub fn features(&self, rights: &Rights) -> Arc<FeatureView> {
+        let sources = self.feature_sources(rights);
+        let names: Vec<BackendName> = sources.iter().map(|(name, ..)| name.clone()).collect();
+        let mut views = self.feature_views.lock();
+        if let Some(view) = views.get(&names).filter(|view| view.is_of(&sources)) {
+            return Arc::clone(view);
+        }
+        if views.len() >= MOST_VIEWS {
+            views.clear();
+        }
+        let view = Arc::new(FeatureView::new(sources));
+        views.insert(names, Arc::clone(&view));
+        view
+    }
+
+    fn feature_sources(&self, rights: &Rights) -> Vec<FeatureSource> {
         let inner = self.inner.lock();
         let open = inner.slots.iter().filter(|(name, slot)| {
             rights.include_features(name) && slot.holder.known.is_available()
@@ -441,7 +462,7 @@ impl Registry {
         let features = open.map(|(name, Slot { holder: Holder { known, source, .. }, .. })| {
             (name.clone(), Arc::clone(&source.naming), Arc::clone(&known.features))
         });
-        FeatureView::new(features.collect())
+        features.collect()
     }
 
     /// A resource of `name` that MCP clients cannot read, as an earlier server has its URI, too; the

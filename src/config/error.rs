@@ -177,7 +177,8 @@ impl Snippet {
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
     // Keys are shorter; a longer text is no misspelled one.
-    let wanted: String = plain(word).chars().take(64).collect();
+    let head: String = word.chars().take(128).collect();
+    let wanted: String = plain(&head).chars().take(64).collect();
     let limit = match wanted.len() {
         0 | 1 => 0,
         2..6 => 1,

@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::backends::Doctor;
+use self::events::Looks;
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest, NowHandler};
 use self::views::Views;
@@ -71,6 +72,7 @@ pub struct Api {
     /// The sessions of MCP clients.
     mcp_sessions: Arc<McpSessions>,
     views: Arc<Views>,
+    looks: Arc<Looks>,
 }
 
 /// Facts about the daemon that the status shows.
@@ -139,6 +141,7 @@ impl Api {
             requests: Arc::default(),
             mcp_sessions: Arc::default(),
             views: Arc::default(),
+            looks: Arc::default(),
         }
     }
 
@@ -160,7 +163,9 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        handler(self, asked).await.unwrap_or_else(|refusal| refusal)
+        let app = asked.caller.app.name.clone();
+        let answer = handler(self, asked).await.unwrap_or_else(|refusal| refusal);
+        views::paid_for(&app, answer).await.unwrap_or_else(Into::into)
     }
 
     /// Answers a request from what the bridge holds.

@@ -229,6 +229,21 @@ pub fn text(media_type: &'static str, text: impl Into<Bytes>) -> Response<Body> 
     with_header(Response::new(full(text)), header::CONTENT_TYPE, media_type)
 }
 
+/// Marks an answer whose bytes are counted until its client has read them.
+#[derive(Debug, Clone)]
+struct Counted;
+
+/// The same answer, whose bytes are counted already.
+pub fn counted(mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(Counted);
+    response
+}
+
+/// Whether the bytes of the answer are counted already.
+pub fn is_counted(response: &Response<Body>) -> bool {
+    response.extensions().get::<Counted>().is_some()
+}
+
 /// An answer in JSON text.
 pub fn json_text(json: impl Into<Bytes>) -> Response<Body> {
     text("application/json", json)

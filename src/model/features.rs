@@ -145,14 +145,20 @@ impl Features {
 /// The features of several servers together.
 #[derive(Debug)]
 pub struct FeatureView {
-    servers: Vec<(BackendName, Arc<Features>)>,
+    servers: Vec<FeatureSource>,
     /// The names of all prompts, in their order.
     prompts: Vec<String>,
+    /// Many streams ask for it at each change of any backend.
+    digest_of_resources: OnceLock<u64>,
+    digest_of_prompts: OnceLock<u64>,
 }
+
+/// What one server adds to a view.
+pub type FeatureSource = (BackendName, Arc<Naming>, Arc<Features>);
 
 impl FeatureView {
     /// The servers come in the order in which they win where two have the same URI.
-    pub fn new(servers: Vec<(BackendName, Arc<Naming>, Arc<Features>)>) -> Self {
+    pub fn new(servers: Vec<FeatureSource>) -> Self {
         let mut nameless = Vec::new();
         for (backend, naming, features) in &servers {
             for Item { id, .. } in features.of(Feature::PROMPT) {
@@ -161,14 +167,22 @@ impl FeatureView {
             }
         }
         let prompts = naming::assign(&nameless);
-        let servers = servers.into_iter().map(|(name, _, features)| (name, features));
-        Self { servers: servers.collect(), prompts }
+        let (digest_of_resources, digest_of_prompts) = (OnceLock::new(), OnceLock::new());
+        Self { servers, prompts, digest_of_resources, digest_of_prompts }
+    }
+
+    /// Whether the view was made of exactly these.
+    pub fn is_of(&self, servers: &[FeatureSource]) -> bool {
+        let same = |(own, other): (&FeatureSource, &FeatureSource)| {
+            own.0 == other.0 && Arc::ptr_eq(&own.1, &other.1) && Arc::ptr_eq(&own.2, &other.2)
+        };
+        self.servers.len() == servers.len() && self.servers.iter().zip(servers).all(same)
     }
 
     /// All features of one kind: the server, the identity for clients, and the definition.
     fn items(&self, kind: Feature) -> impl Iterator<Item = (&BackendName, &str, &Item)> {
         let mut names = self.prompts.iter();
-        let items = self.servers.iter().flat_map(move |(backend, features)| {
+        let items = self.servers.iter().flat_map(move |(backend, _, features)| {
             features.of(kind).map(move |item| (backend, item))
         });
         items.map(move |(backend, item)| {
@@ -219,11 +233,21 @@ impl FeatureView {
 
     /// Whether `backend` completes arguments.
     pub fn completes(&self, backend: &BackendName) -> bool {
-        self.servers.iter().any(|(name, features)| name == backend && features.completes)
+        self.servers.iter().any(|(name, _, features)| name == backend && features.completes)
     }
 
-    /// A number that changes with the features of these kinds.
-    pub fn digest(&self, kinds: &[Feature]) -> u64 {
+    /// A number that changes with the resources and their templates.
+    pub fn digest_of_resources(&self) -> u64 {
+        let digest = || self.digest(&[Feature::RESOURCE, Feature::TEMPLATE]);
+        *self.digest_of_resources.get_or_init(digest)
+    }
+
+    /// A number that changes with the prompts.
+    pub fn digest_of_prompts(&self) -> u64 {
+        *self.digest_of_prompts.get_or_init(|| self.digest(&[Feature::PROMPT]))
+    }
+
+    fn digest(&self, kinds: &[Feature]) -> u64 {
         let mut hasher = DefaultHasher::new();
         for item in kinds.iter().flat_map(|kind| self.items(*kind)) {
             item.hash(&mut hasher);

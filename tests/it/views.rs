@@ -120,6 +120,78 @@ async fn answers_that_an_app_does_not_read_are_paid_for() {
     .await;
 }
 
+/// The answer to `initialize` of the app `a`: its session.
+async fn session(large: &Large) -> String {
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }});
+    let request = Request::new("POST", "/mcp").bearer(&token("a")).json(begin.to_string());
+    let answer = request.send(large.bridge.addr()).await.answer().await;
+    answer.header("mcp-session-id").expect("a session").to_owned()
+}
+
+/// A message of that session.
+fn message(session: &str, message: &Value) -> Request {
+    Request::new("POST", "/mcp")
+        .bearer(&token("a"))
+        .header("Mcp-Session-Id", session)
+        .header("Accept", "application/json, text/event-stream")
+        .json(message.to_string())
+}
+
+#[tokio::test]
+async fn unread_errors_that_repeat_a_request_are_paid_for() {
+    let mut large = Large::start().await;
+    let session = session(&large).await;
+    let before = large.memory();
+    let name = "n".repeat(6 << 20);
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}});
+    let request = message(&session, &call);
+    let mut held = Vec::new();
+    for _ in 0..60 {
+        held.push(request.clone().send(large.bridge.addr()).await);
+    }
+    large.call_of_b().await;
+    let more = large.memory().saturating_sub(before);
+    assert!(more < SHARE, "{} MiB more", more >> 20);
+    assert!(
+        held.iter().any(|answer| answer.status == 503),
+        "360 MB are more than there is room for"
+    );
+}
+
+#[tokio::test]
+async fn cancellations_of_requests_that_never_come_take_no_memory() {
+    let mut large = Large::start().await;
+    let session = session(&large).await;
+    let before = large.memory();
+    let params = json!({ "requestId": "n".repeat(6 << 20) });
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    for _ in 0..60 {
+        let answer = message(&session, &cancel).send(large.bridge.addr()).await;
+        assert_eq!(answer.status, 202);
+    }
+    let more = large.memory().saturating_sub(before);
+    assert!(more < SHARE, "{} MiB more", more >> 20);
+}
+
+#[tokio::test]
+async fn parameters_of_a_read_have_a_limit() {
+    let large = Large::start().await;
+    let session = session(&large).await;
+    let params =
+        json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": vec![json!([]); 400_000]});
+    let read =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "completion/complete", "params": params});
+    let answer =
+        message(&session, &read).send(large.bridge.addr()).await.answer().await.expect(200);
+    assert_eq!(answer["error"]["code"], -32602);
+    let why = answer["error"]["message"].as_str().expect("a text");
+    assert!(why.contains("longer than"), "{why}");
+}
+
 #[tokio::test]
 async fn app_that_asks_for_many_lists_holds_up_itself_alone() {
     let large = Large::start().await;

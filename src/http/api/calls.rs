@@ -24,6 +24,7 @@ use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
+use crate::tasks::LARGE;
 use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
@@ -54,7 +55,7 @@ pub(super) struct Origin {
 /// What the calls of one request share.
 struct Of {
     offer: Arc<Offer>,
-    origin: Origin,
+    origin: Arc<Origin>,
     form: Form,
     calls: Arc<[Call]>,
     /// Closed once a result has found no room.
@@ -173,11 +174,19 @@ impl Api {
         }
         let format = format(&asked.request, "event")?;
         let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let text = std::str::from_utf8(&body);
-        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
-        let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
-        let origin = self.origin(&asked);
-        let digest = origin.digest(&format!("{format:?}\n{text}"));
+        let origin = Arc::new(self.origin(&asked));
+        let has_key = asked.request.headers().contains_key("idempotency-key");
+        let (text, digests) = (body.clone(), Arc::clone(&origin));
+        let read = move || {
+            let text = std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?;
+            let calls: Arc<[Call]> = format.read(text)?.into();
+            let digest = has_key.then(|| digests.digest(&format!("{format:?}\n{text}")));
+            Ok::<_, String>((calls, digest.unwrap_or_default()))
+        };
+        let (calls, digest) = self
+            .read_large(&origin.app.name, body.len(), read)
+            .await?
+            .map_err(|why| bad_request(&why))?;
         let mut keys = asked.request.headers().get_all("idempotency-key").iter();
         let once = match (keys.next().map(HeaderValue::to_str), keys.next()) {
             (None, _) => None,
@@ -191,6 +200,19 @@ impl Api {
             }
         };
         self.answer_calls(origin, (Form::Api(format), calls, body), once).await
+    }
+
+    /// Reads something of this many bytes: in the turn of its app, if that takes more than a moment.
+    pub(super) async fn read_large<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        bytes: usize,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Answered<T> {
+        if bytes < LARGE {
+            return Ok(read());
+        }
+        Ok(self.views.work(app, read).await?)
     }
 
     pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
@@ -209,7 +231,7 @@ impl Api {
     /// for all requests with that key.
     pub(super) async fn answer_calls(
         &self,
-        origin: Origin,
+        origin: Arc<Origin>,
         asked: Asked,
         once: Option<(String, String)>,
     ) -> Answered {
@@ -224,7 +246,9 @@ impl Api {
             }
         };
         match answer {
-            Ok(answer) | Err(NotAnswered::NoCall(answer)) => Ok(response::json_text(answer)),
+            Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
+                Ok(response::counted(response::json_text(answer)))
+            }
             Err(NotAnswered::Busy(why)) => Err(busy(&why)),
             Err(NotAnswered::Elsewhere) => Err(busy(
                 "Another replica of the bridge may make these calls; ask again for the answer.",
@@ -243,7 +267,7 @@ impl Api {
 
     /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
     /// body counts the calls' arguments for the app.
-    async fn make(self, origin: Origin, asked: Asked) -> Result<Bytes, NotAnswered> {
+    async fn make(self, origin: Arc<Origin>, asked: Asked) -> Result<Bytes, NotAnswered> {
         let (form, calls, _body) = asked;
         let of = Arc::new(Of {
             offer: self.offer(&origin.app),
@@ -304,7 +328,8 @@ impl Api {
     /// Makes the call at `place`. Returns its result, which is counted for the app, and whether the
     /// tool was not called.
     async fn make_one(self, of: Arc<Of>, place: usize) -> Result<One, NotAnswered> {
-        let Of { offer, origin: Origin { app, trace, .. }, form, calls, turns } = &*of;
+        let Of { offer, origin, form, calls, turns } = &*of;
+        let Origin { app, trace, .. } = &**origin;
         let call = &calls[place];
         let name = &call.name;
         // The operator says what a mapped name means. Any other that no model was shown may be that of
@@ -313,7 +338,11 @@ impl Api {
         let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
         let Some(route) = route else {
-            return Ok(of.not_made(place, no_such_tool(offer, &call.name)));
+            let (offer, name) = (Arc::clone(offer), call.name.clone());
+            // To compare thousands of names takes milliseconds.
+            let why = self.views.work(&app.name, move || no_such_tool(&offer, &name)).await;
+            let why = why.unwrap_or_else(|late| late.to_string());
+            return Ok(of.not_made(place, why));
         };
         let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };

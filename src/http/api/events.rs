@@ -5,11 +5,13 @@
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, stream};
+use parking_lot::Mutex;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast;
@@ -17,7 +19,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::sight::Sight;
-use super::{Answered, Api, ApiRequest, Caller, approvals, response, runs, status};
+use super::{Answered, Api, ApiRequest, App, Caller, approvals, response, runs, status};
+use crate::model::AppName;
 use crate::runs::approvals::Approval;
 use crate::runs::changes::Change;
 use crate::runs::history::HistoryEntry;
@@ -27,11 +30,68 @@ use crate::sse::Frame;
 const LOOK: Duration = Duration::from_secs(1);
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long the state that one stream has looked at is that of the caller's other streams, too. Without
+/// this, five hundred streams of an app would each write the whole state every second.
+const FRESH: Duration = Duration::from_millis(500);
 /// The most changes in one chunk.
 const AT_ONCE: usize = 256;
 
 /// The digest of a state.
 type Digest = [u8; 32];
+
+/// The state as a caller sees it.
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    app: Arc<App>,
+    daemon: (Digest, String),
+    backends: BTreeMap<String, (Digest, String)>,
+}
+
+/// The last look of each app, and of the operator as each app.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<HashMap<(AppName, bool), Arc<Mutex<Option<Arc<Look>>>>>>);
+
+impl Looks {
+    /// The state, at most [`FRESH`] old.
+    fn look(&self, api: &Api, caller: &Caller) -> Arc<Look> {
+        let key = (caller.app.name.clone(), caller.is_operator);
+        let last = {
+            let mut looks = self.0.lock();
+            // Those that no stream has used for a while.
+            let is_used = |last: &Arc<Mutex<Option<Arc<Look>>>>| {
+                let Some(last) = last.try_lock() else { return true };
+                last.as_ref().is_none_or(|look| look.at.elapsed() < 8 * FRESH)
+            };
+            looks.retain(|of, last| *of == key || is_used(last));
+            Arc::clone(looks.entry(key).or_default())
+        };
+        let mut last = last.lock();
+        let is_same =
+            |look: &&Arc<Look>| look.at.elapsed() < FRESH && Arc::ptr_eq(&look.app, &caller.app);
+        if let Some(look) = last.as_ref().filter(is_same) {
+            return Arc::clone(look);
+        }
+        let look = Arc::new(Look::new(api, caller));
+        *last = Some(Arc::clone(&look));
+        look
+    }
+}
+
+impl Look {
+    fn new(api: &Api, caller: &Caller) -> Self {
+        let backends = status::backends(api, caller);
+        let daemon = written(&status::daemon(api, caller, &backends));
+        let digested = |text: String| (digest(&text), text);
+        let text = |backend: &status::Backend| (backend.name.clone(), digested(written(backend)));
+        Self {
+            at: Instant::now(),
+            app: Arc::clone(&caller.app),
+            daemon: digested(daemon),
+            backends: backends.iter().map(text).collect(),
+        }
+    }
+}
 
 /// The stream of one client.
 struct Feed {
@@ -144,25 +204,22 @@ impl Feed {
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        let backends = status::backends(&self.api, &self.caller);
-        let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
-        let of_daemon = digest(&daemon);
-        if of_daemon != self.daemon {
-            text_frame(out, "status", &daemon);
+        let look = self.api.looks.look(&self.api, &self.caller);
+        let (of_daemon, daemon) = &look.daemon;
+        if *of_daemon != self.daemon {
+            text_frame(out, "status", daemon);
         }
         let mut now = BTreeMap::new();
-        for backend in &backends {
-            let text = written(backend);
-            let of_backend = digest(&text);
-            if self.backends.get(&backend.name) != Some(&of_backend) {
-                text_frame(out, "backend", &text);
+        for (name, (of_backend, text)) in &look.backends {
+            if self.backends.get(name) != Some(of_backend) {
+                text_frame(out, "backend", text);
             }
-            now.insert(backend.name.clone(), of_backend);
+            now.insert(name.clone(), *of_backend);
         }
         for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
             frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
         }
-        (self.daemon, self.backends) = (of_daemon, now);
+        (self.daemon, self.backends) = (*of_daemon, now);
         Some(())
     }
 }

@@ -16,27 +16,36 @@ use crate::model::{Call, CallRequest, CallingRun};
 impl Api {
     pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
         let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let text = std::str::from_utf8(&body);
-        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
-        let set = Set::read(text).map_err(|why| bad_request(&why))?;
+        let text = body.clone();
+        let read =
+            move || Set::read(std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?);
+        let set = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let set = set.map_err(|why| bad_request(&why))?;
         let app = &asked.caller.app;
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(self.origin(&asked), (form, calls, body), None).await
+        self.answer_calls(Arc::new(self.origin(&asked)), (form, calls, body), None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
     pub(super) async fn confirm(&self, mut asked: ApiRequest) -> Answered {
         let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let (confirmation, item) = Confirmation::read(&body).map_err(|why| bad_request(&why))?;
-        let Confirmation { id, title, prompt, run } = confirmation;
+        let text = body.clone();
+        // What is shown is written here, so that no tree of values waits for the person.
+        let read = move || {
+            let (confirmation, item) = Confirmation::read(&text)?;
+            let Confirmation { title, prompt, .. } = &confirmation;
+            let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
+            let args = to_raw_value(&shown).expect("it is JSON");
+            Ok::<_, String>((confirmation, item, args))
+        };
+        let read = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let (Confirmation { id, run, .. }, item, args) = read.map_err(|why| bad_request(&why))?;
         let app = &asked.caller.app;
         let name = own_name(app, &item);
         let route = self.offer(app).searched_route(&name).cloned();
         let route = route.unwrap_or_else(|| item.confirmed_route());
-        let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
-        let args = to_raw_value(&shown).expect("it is JSON");
         let call = Call { args, ..item.call(name) };
         let of = run.as_deref().map(|run| CallingRun {
             workspace: app.name.as_str().into(),

@@ -32,6 +32,7 @@ use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, respo
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
 use crate::model::{BackendName, Feature, member};
+use crate::tasks::LARGE;
 use crate::traces::Context;
 
 /// The header that names a session.
@@ -71,18 +72,27 @@ impl Api {
         }
         let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
         let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let text = std::str::from_utf8(&body).map_err(|_not_utf8| {
-            let message = "the body is not UTF-8";
-            RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message).response("null")
-        })?;
-        self.mcp_message(asked, trace, text).await
+        let text = body.clone();
+        let read = move || Message::read(utf8(&text)?).map(|message| message.to_owned());
+        if body.len() < LARGE {
+            let message = utf8(&body).and_then(Message::read);
+            let message = message.map_err(|error| error.response("null"))?;
+            return self.mcp_message(asked, trace, message).await;
+        }
+        let message = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let message = message.map_err(|error| error.response("null"))?;
+        self.mcp_message(asked, trace, message.message()).await
     }
 
     /// Answers a message.
-    async fn mcp_message(&self, asked: ApiRequest, trace: Context, text: &str) -> Answered {
+    async fn mcp_message(
+        &self,
+        asked: ApiRequest,
+        trace: Context,
+        message: Message<'_>,
+    ) -> Answered {
         let ApiRequest { caller, request: http_request, .. } = asked;
         let headers = http_request.headers();
-        let message = Message::read(text).map_err(|error| error.response("null"))?;
         let (request, is_notification) = match message {
             Message::Request(request) => (request, false),
             Message::Notification(request) => (request, true),
@@ -196,6 +206,8 @@ impl Client<'_> {
     fn notified(&self, notification: &Request<'_>) -> Response<Body> {
         if let (Era::Session(session), "notifications/cancelled", Some(id)) =
             (&self.era, &*notification.method, notification.get("requestId"))
+            // The session remembers it, and no request has another.
+            && message::is_id(id.get())
         {
             session.cancel(id.get());
         }
@@ -273,6 +285,13 @@ impl Client<'_> {
         };
         accepts.into_iter().any(takes)
     }
+}
+
+fn utf8(body: &Bytes) -> Replied<&str> {
+    std::str::from_utf8(body).map_err(|_not_utf8| {
+        let message = "the body is not UTF-8";
+        RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message)
+    })
 }
 
 fn capabilities() -> serde_json::Value {

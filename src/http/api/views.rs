@@ -97,21 +97,42 @@ impl Views {
         app: &AppName,
         write: impl FnOnce() -> Response<Body> + Send + 'static,
     ) -> Result<Response<Body>, NotWritten> {
-        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
-        // The thread has the turn: it works on when the caller has gone.
-        let written = in_background(move || (write(), turn)).await;
-        let (answer, Turn { of_app, processor }) = match written {
-            Ok(written) => written,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_cancelled) => return Err(NotWritten::GoingDown),
-            },
-        };
+        let (answer, Turn { of_app, processor }) = self.in_turn(app, write).await?;
         drop(processor);
         let paid = paid_for(app, answer).await;
         // Not before: of the answers that wait for room, each app has one in memory.
         drop(of_app);
         paid
+    }
+
+    /// Does `work` for `app`, such as reading a large body, in the app's turn.
+    ///
+    /// # Errors
+    ///
+    /// It took too long for the app's turn to come.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotWritten> {
+        self.in_turn(app, work).await.map(|(done, _turn)| done)
+    }
+
+    /// Does `work` in the app's turn, which lasts until it is dropped.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, Turn), NotWritten> {
+        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
+        // The thread has the turn: it works on when the caller has gone.
+        match in_background(move || (work(), turn)).await {
+            Ok(done) => Ok(done),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_cancelled) => Err(NotWritten::GoingDown),
+            },
+        }
     }
 
     async fn turn(&self, app: &AppName) -> Turn {
@@ -133,8 +154,15 @@ impl Views {
     }
 }
 
-/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself.
-async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
+/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself. Without
+/// this, an app that does not read could fill the memory with answers that repeat its own requests.
+pub(super) async fn paid_for(
+    app: &AppName,
+    answer: Response<Body>,
+) -> Result<Response<Body>, NotWritten> {
+    if response::is_counted(&answer) {
+        return Ok(answer);
+    }
     let size = answer.body().size_hint().exact().filter(|size| *size > SMALL);
     let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
     let mut held = Budget::of_process().hold_for(Some(app.clone()));
@@ -142,7 +170,7 @@ async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body
     room.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
     let (parts, body) = answer.into_parts();
     let whole = body.collect().await.expect("a body of known size is there whole").to_bytes();
-    Ok(Response::from_parts(parts, response::full(held.pay_for(whole))))
+    Ok(response::counted(Response::from_parts(parts, response::full(held.pay_for(whole)))))
 }
 
 #[cfg(test)]
@@ -181,6 +209,39 @@ mod tests {
         go.send(()).expect("it waits");
         assert!(first.await.is_ok());
         assert!(second.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn large_body_is_read_in_the_turn_of_its_app() {
+        let views = Views::with_processors(2);
+        let (a, b) = (AppName::from("a"), AppName::from("b"));
+        let (go, gone) = mpsc::channel();
+        let mut first = pin!(views.write(&a, move || {
+            gone.recv().expect("the test says when");
+            answer(1)
+        }));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut read = pin!(views.work(&a, || 7));
+        assert!(read.as_mut().now_or_never().is_none());
+        assert_eq!(views.work(&b, || 8).await, Ok(8), "another app does not wait");
+        assert!(read.as_mut().now_or_never().is_none(), "the first is not written yet");
+        go.send(()).expect("it waits");
+        assert!(first.await.is_ok());
+        assert_eq!(read.await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn answer_that_is_counted_is_not_counted_again() {
+        let budget = Budget::with_room(10 * MIB);
+        Budget::instead(&budget, async {
+            let app = AppName::from("a");
+            let once = paid_for(&app, answer(4 * MIB)).await.expect("there is room");
+            let twice = paid_for(&app, once).await.expect("it is counted already");
+            assert_eq!(budget.held(), 4 * MIB);
+            drop(twice);
+            assert_eq!(budget.held(), 0);
+        })
+        .await;
     }
 
     #[tokio::test]

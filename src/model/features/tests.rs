@@ -156,3 +156,13 @@ fn uris_fit_their_templates() {
         assert_eq!(fits(template, uri).is_some(), does, "{template} {uri}");
     }
 }
+
+#[test]
+fn view_is_of_the_servers_that_it_was_made_of_alone() {
+    let source = |name: &str| (BackendName::parse(name).unwrap(), Arc::default(), Arc::default());
+    let servers = [source("a"), source("b")];
+    let view = FeatureView::new(servers.to_vec());
+    assert!(view.is_of(&servers));
+    assert!(!view.is_of(&servers[..1]));
+    assert!(!view.is_of(&[servers[0].clone(), source("b")]), "the server has listed them again");
+}

@@ -67,12 +67,18 @@ impl AskingCalls {
         app: &AppName,
         responses: &str,
     ) -> Result<(AskingCall, Box<RawValue>), String> {
-        let mut calls = self.swept();
-        let call = calls.get(state).filter(|call| call.app == *app);
-        let key = &call.ok_or("No call waits with this `requestState`: it has ended.")?.key;
-        let answer = member(responses, key)
+        let ended = || "No call waits with this `requestState`: it has ended.".to_owned();
+        let key = {
+            let calls = self.swept();
+            let call = calls.get(state).filter(|call| call.app == *app);
+            call.ok_or_else(ended)?.key.clone()
+        };
+        // Without the lock: the text may have megabytes, and other apps ask, too.
+        let answer = member(responses, &key)
             .ok_or_else(|| format!("`inputResponses` must have `{key}`."))?
             .to_owned();
-        Ok((calls.remove(state).expect("it was found"), answer))
+        // Another request may have brought the answer meanwhile.
+        let call = self.swept().remove(state).ok_or_else(ended)?;
+        Ok((call, answer))
     }
 }

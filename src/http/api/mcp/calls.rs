@@ -25,8 +25,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::asking::{AskingCall, AskingCalls};
 use super::results::outcome;
 use super::{
-    Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, message, response,
-    revision,
+    Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, features, message,
+    response, revision,
 };
 use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
@@ -81,7 +81,7 @@ impl Client<'_> {
             return self.resume(request, &state).await;
         }
         let offer = self.api.offer(&self.caller.app);
-        let (route, call) = self.read_call(request, &offer)?;
+        let (route, call) = self.read_call(request, &offer).await?;
         let app = &self.caller.app.name;
         // The call keeps its arguments when the client has gone, and the counted body with it.
         let mut arguments = Budget::of_process().hold_for(Some(app.clone()));
@@ -169,14 +169,18 @@ impl Client<'_> {
     }
 
     /// The tool that a `tools/call` names, and the call of it.
-    fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Replied<(Route, Call)> {
+    async fn read_call(&self, request: &Request<'_>, offer: &Arc<Offer>) -> Replied<(Route, Call)> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
         // All names here are the bridge's, so a tool that was found may be called by its own.
         let Some(route) = offer.searched_route(&name) else {
-            // The words of MCP, Tools: Error Handling.
+            // The words below are those of MCP, Tools: Error Handling.
+            let (offer, wrong) = (Arc::clone(offer), name);
+            // To compare thousands of names takes milliseconds.
+            let near = move || (suggestion(&offer, &wrong), wrong);
+            let near = self.api.views.work(&self.caller.app.name, near).await;
+            let (suggestion, name) = near.map_err(|why| features::no_room(why.to_string()))?;
             let mut why = format!("Unknown tool: {name}");
-            let suggestion = suggestion(offer, &name);
             if !suggestion.is_empty() {
                 why = format!("{why}.{suggestion}");
             }
@@ -203,7 +207,7 @@ impl Answering {
             let first = match self.event().await {
                 Next::Done(Some(done)) => {
                     let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-                    let answer = response::json_text(self.response(done, false));
+                    let answer = response::counted(response::json_text(self.response(done, false)));
                     return response::with_status(answer, status);
                 }
                 Next::Done(None) => return super::accepted(),

@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::sessions::{Known, Session};
 use super::{Api, App, Body, Client, Request, notification, response};
 use crate::model::words::{Words as _, words};
-use crate::model::{AppName, Feature, member};
+use crate::model::{AppName, member};
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
 /// backend; also how often an idle stream shows that it lives.
@@ -42,13 +42,11 @@ impl List {
 
     /// The digest of what `app` sees.
     pub(super) fn digest(self, api: &Api, app: &App) -> String {
-        let features = |kinds: &[Feature]| {
-            api.backends().registry.features(&app.rights).digest(kinds).to_string()
-        };
+        let features = || api.backends().registry.features(&app.rights);
         match self {
             Self::Tools => api.offer(app).digest_of_all().to_owned(),
-            Self::Resources => features(&[Feature::RESOURCE, Feature::TEMPLATE]),
-            Self::Prompts => features(&[Feature::PROMPT]),
+            Self::Resources => features().digest_of_resources().to_string(),
+            Self::Prompts => features().digest_of_prompts().to_string(),
         }
     }
 }

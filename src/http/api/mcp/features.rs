@@ -4,6 +4,8 @@
 //! Must not: change a byte of a server's answer, other than to add the members that 2026-07-28
 //! requires, and to leave out those that are `null`.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -11,16 +13,21 @@ use super::{
     Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, results, typed,
     with,
 };
-use crate::budget::Budget;
+use crate::budget::{Budget, Held};
 use crate::config::error::did_you_mean;
 use crate::model::rights::CallRefusal;
 use crate::model::{BackendName, Feature, FeatureView, form, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
 const RESOURCE_NOT_FOUND: i32 = -32002;
+/// The most bytes of the parameters of a request that only reads. People type them, or a text that
+/// they have selected is one of them.
+const MAX_PARAMS: usize = 1 << 20;
+/// About how many bytes a value of JSON takes in memory, beside its text.
+const VALUE: usize = 96;
 
 impl Client<'_> {
-    pub(super) fn features(&self) -> FeatureView {
+    pub(super) fn features(&self) -> Arc<FeatureView> {
         self.api.backends().registry.features(&self.caller.app.rights)
     }
 
@@ -37,7 +44,8 @@ impl Client<'_> {
             let error = RpcError::new(StatusCode::OK, code, "Resource not found");
             return Err(RpcError { data: Some(json!({ "uri": uri }).to_string()), ..error });
         };
-        let result = self.ask(backend, "resources/read", request.params()).await?;
+        let (params, _held) = self.read_params(request).await?;
+        let result = self.ask(backend, "resources/read", params).await?;
         let result = form::trimmed(&result, &form::CONTENTS).into_owned();
         let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();
         self.respond(request, if is_fresh { result } else { with(&result, UNCACHED) })
@@ -47,13 +55,10 @@ impl Client<'_> {
     pub(super) async fn prompt(&self, request: &Request<'_>) -> Replied {
         let name = request.string("name").unwrap_or_default();
         let view = self.features();
-        let unknown = || {
-            let near = did_you_mean(&name, view.prompt_names());
-            let near = near.map(|near| format!(". Did you mean `{near}`?")).unwrap_or_default();
-            RpcError::invalid_params(format!("Unknown prompt: {name}{near}"))
+        let Some((backend, own)) = view.find(Feature::PROMPT, &name) else {
+            return self.unknown_prompt(request, Arc::clone(&view), name).await;
         };
-        let (backend, own) = view.find(Feature::PROMPT, &name).ok_or_else(unknown)?;
-        let mut params = request.params();
+        let (mut params, _held) = self.read_params(request).await?;
         params["name"] = own.into();
         let result = self.ask(backend, "prompts/get", params).await?;
         self.respond(request, results::prompt(&result).into_owned())
@@ -61,7 +66,7 @@ impl Client<'_> {
 
     /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
     pub(super) async fn complete(&self, request: &Request<'_>) -> Replied {
-        let mut params = request.params();
+        let (mut params, _held) = self.read_params(request).await?;
         let view = self.features();
         let about = |key: &str| params["ref"][key].as_str().unwrap_or_default();
         let found = match about("type") {
@@ -81,6 +86,37 @@ impl Client<'_> {
             false => json!({ "completion": { "values": [] } }).to_string(),
         };
         self.respond(request, result)
+    }
+
+    /// Says that there is no such prompt. To compare thousands of names takes milliseconds.
+    async fn unknown_prompt(
+        &self,
+        request: &Request<'_>,
+        view: Arc<FeatureView>,
+        name: String,
+    ) -> Replied {
+        let id = request.id.to_owned();
+        let write = move || {
+            let near = did_you_mean(&name, view.prompt_names());
+            let near = near.map(|near| format!(". Did you mean `{near}`?")).unwrap_or_default();
+            RpcError::invalid_params(format!("Unknown prompt: {name}{near}")).response(&id)
+        };
+        let written = self.api.views.write(&self.caller.app.name, write).await;
+        written.map_err(|why| no_room(why.to_string()))
+    }
+
+    /// The parameters of a request that only reads, and what counts them for the app: short texts such
+    /// as `[]` take many times their length in memory, and the request may wait for minutes.
+    async fn read_params(&self, request: &Request<'_>) -> Replied<(Value, Held)> {
+        let size = request.params_size();
+        if size > MAX_PARAMS {
+            let why = format!("The parameters are longer than {MAX_PARAMS} bytes.");
+            return Err(RpcError::invalid_params(why));
+        }
+        let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
+        let room = held.resize(size + VALUE * request.params_values()).await;
+        room.map_err(|no_bytes| no_room(format!("{no_bytes}; try again soon.")))?;
+        Ok((request.params(), held))
     }
 
     /// Asks a server; returns its result.
@@ -116,8 +152,12 @@ impl Client<'_> {
         let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
         if !held.try_resize(text.len()) {
             let why = "The bridge has no room for the result at the moment; try again soon.";
-            return Err(RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why));
+            return Err(no_room(why.to_owned()));
         }
-        Ok(response::json_text(held.pay_for(text)))
+        Ok(response::counted(response::json_text(held.pay_for(text))))
     }
+}
+
+pub(super) fn no_room(why: String) -> RpcError {
+    RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
 }

@@ -18,6 +18,9 @@ const MAX_MEMBERS: usize = 256;
 /// The longest id and the longest progress token, in bytes: the bridge repeats them.
 const MAX_ID: usize = 1024;
 
+/// The most bytes of `_meta`, in which the bridge looks for several members of each request.
+const MAX_META: usize = 32 << 10;
+
 /// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
 pub mod codes {
     pub const PARSE_ERROR: i32 = -32700;
@@ -47,6 +50,23 @@ pub struct Request<'a> {
     pub id: &'a str,
     pub method: String,
     params: Members<'a>,
+}
+
+/// A message with its own texts: large ones are read on another thread.
+#[derive(Debug)]
+pub struct OwnMessage {
+    form: Form,
+    id: String,
+    method: String,
+    params: Vec<(String, Box<RawValue>)>,
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Request,
+    Notification,
+    Response,
 }
 
 /// A reply to a request, or a value on the way to it.
@@ -145,6 +165,10 @@ impl<'a> Message<'a> {
             Some(params) => object(params)
                 .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
         };
+        if params.get("_meta").is_some_and(|meta| meta.get().len() > MAX_META) {
+            let why = format!("`params._meta` is longer than {MAX_META} bytes.");
+            return Err(RpcError::invalid_request(why));
+        }
         match members.get("id").map(RawValue::get) {
             None => Ok(Self::Notification(Request { id: "null", method, params })),
             Some(id) if is_id(id) => Ok(Self::Request(Request { id, method, params })),
@@ -153,8 +177,52 @@ impl<'a> Message<'a> {
     }
 }
 
+impl Message<'_> {
+    pub fn to_owned(&self) -> OwnMessage {
+        let (form, request) = match self {
+            Self::Request(request) => (Form::Request, request),
+            Self::Notification(request) => (Form::Notification, request),
+            Self::Response(id, result) => {
+                return OwnMessage {
+                    form: Form::Response,
+                    id: (*id).to_owned(),
+                    method: String::new(),
+                    params: Vec::new(),
+                    result: result.map(ToOwned::to_owned),
+                };
+            }
+        };
+        let params = request.params.0.iter();
+        let params = params.map(|(key, value)| (key.to_string(), (*value).to_owned()));
+        OwnMessage {
+            form,
+            id: request.id.to_owned(),
+            method: request.method.clone(),
+            params: params.collect(),
+            result: None,
+        }
+    }
+}
+
+impl OwnMessage {
+    pub fn message(&self) -> Message<'_> {
+        let params = self.params.iter();
+        let params = params.map(|(key, value)| (Cow::Borrowed(&**key), &**value));
+        let request = Request {
+            id: &self.id,
+            method: self.method.clone(),
+            params: Members(params.collect()),
+        };
+        match self.form {
+            Form::Request => Message::Request(request),
+            Form::Notification => Message::Notification(request),
+            Form::Response => Message::Response(&self.id, self.result.as_deref()),
+        }
+    }
+}
+
 /// Whether `json` is an id: a string or an integer (2026-07-28, basic: Requests).
-fn is_id(json: &str) -> bool {
+pub(super) fn is_id(json: &str) -> bool {
     let digits = json.strip_prefix('-').unwrap_or(json);
     let is_integer = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
     json.len() <= MAX_ID && (json.starts_with('"') || is_integer)
@@ -178,6 +246,20 @@ impl<'a> Request<'a> {
             Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
         };
         params.filter_map(read).collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// How many bytes the texts of all parameters have.
+    pub fn params_size(&self) -> usize {
+        self.params.0.iter().map(|(key, value)| key.len() + value.get().len()).sum()
+    }
+
+    /// The most values that the parameters can have: behind each bracket or comma, one may begin.
+    pub fn params_values(&self) -> usize {
+        let begins = |(_, value): &(Cow<'_, str>, &RawValue)| {
+            let bytes = value.get().as_bytes();
+            1 + memchr::memchr3_iter(b'[', b'{', b',', bytes).count()
+        };
+        self.params.0.iter().map(begins).sum()
     }
 
     /// The string under `key`; `None` if it is missing or no string.
@@ -239,6 +321,37 @@ mod tests {
         ] {
             assert_eq!(read(text), is, "{text}");
         }
+    }
+
+    #[test]
+    fn message_with_its_own_texts_is_the_same() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"b":[1],"c\n":null}}"#,
+            r#"{"jsonrpc":"2.0","method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{}}"#,
+        ] {
+            let message = Message::read(text).expect("a message");
+            assert_eq!(format!("{:?}", message.to_owned().message()), format!("{message:?}"));
+        }
+        let meta = format!(r#"{{"x":"{}"}}"#, "y".repeat(MAX_META));
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{meta}}}}}"#);
+        assert_eq!(Message::read(&text).expect_err("too long").code, codes::INVALID_REQUEST);
+    }
+
+    #[test]
+    fn values_of_the_parameters_are_counted_with_those_inside_others() {
+        let count = |params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            match Message::read(&text) {
+                Ok(Message::Request(request)) => (request.params_size(), request.params_values()),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(count("{}"), (0, 0));
+        assert_eq!(count(r#"{"a":7}"#), (2, 1));
+        assert!(count(r#"{"a":[[],{},{"b":1}],"c":"d"}"#).1 >= 6);
     }
 
     #[test]
