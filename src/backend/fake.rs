@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
-    Progress, Recorder, Reply, RequestedPause, ToolCall,
+    Progress, ReadPermission, Recorder, Reply, RequestedPause, ToolCall,
 };
 use super::registry::{Lease, Registry, RegistryEntry};
 use super::supervisor::{ProgramStart, Timing};
@@ -320,7 +320,12 @@ impl Peer for FakePeer {
         Ok(Arc::new(Catalog::mcp(None, tools).0))
     }
 
-    async fn ask(&self, method: &'static str, _params: Value) -> Result<Reply, CallError> {
+    async fn ask(
+        &self,
+        method: &'static str,
+        _params: Value,
+        _permission: ReadPermission,
+    ) -> Result<Reply, CallError> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.to_string()))?;
         Ok(Ok(RawValue::from_string(format!("{{\"read\":\"{method}\"}}")).unwrap()))

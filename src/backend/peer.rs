@@ -25,6 +25,7 @@ use super::program::hiding::Exposure;
 use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
+use crate::model::rights::CallRefusal;
 use crate::model::sentences::sentence;
 use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
 use crate::{error_chain, http_client};
@@ -104,7 +105,15 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Sends an MCP server a request that only reads. Dropping the future cancels it.
-    async fn ask(&self, method: &'static str, _params: Value) -> Called<Reply> {
+    ///
+    /// `permission` is asked before the request is sent for a second time, to a server that had lost
+    /// the session: the new session takes a while.
+    async fn ask(
+        &self,
+        method: &'static str,
+        _params: Value,
+        _permission: ReadPermission,
+    ) -> Called<Reply> {
         Err(CallError::NotSent(format!("{method}: it is no MCP server")))
     }
 
@@ -237,6 +246,9 @@ pub trait Recorder: Send + Sync + fmt::Debug {
         false
     }
 }
+
+/// Whether a request that only reads may be sent, by the configuration at the moment of asking.
+pub type ReadPermission = Arc<dyn Fn() -> Result<(), CallRefusal> + Send + Sync>;
 
 /// Says whether a call may be made, by the configuration at the moment of asking.
 pub trait PermissionCheck: Send + Sync + fmt::Debug {

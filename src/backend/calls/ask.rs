@@ -12,22 +12,22 @@ use super::failure::CallFailure;
 use super::{BackendHandle, Backends, Limits, admit, sign};
 use crate::backend::Reply;
 use crate::backend::log::Removal;
+use crate::backend::peer::ReadPermission;
 use crate::model::redaction::Part;
-use crate::model::rights::CallRefusal;
 use crate::model::{AppName, BackendName};
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
     /// error is a sentence for the client.
     ///
-    /// `permission` is asked for right before the request is sent: a reload may have taken the
+    /// `permission` is asked for right before each time that the request is sent: a reload may have taken the
     /// backend from the app while the request waited for its turn, a connection or a program's start.
     pub async fn ask(
         &self,
         app: &AppName,
         name: &BackendName,
         (method, params): (&'static str, Value),
-        permission: impl Fn() -> Result<(), CallRefusal>,
+        permission: ReadPermission,
     ) -> Result<Reply, String> {
         let all = self.all();
         let Some(backend) = all.handles.get(name) else {
@@ -45,7 +45,8 @@ impl Backends {
             let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
             let limits = if has_waited { limits.restarted() } else { limits };
             permission()?;
-            let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
+            let reply = connection.peer.ask(method, params, permission);
+            let reply = timeout_at(limits.first_end(), reply).await;
             let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
             reply.map_err(CallFailure::Call)
         };

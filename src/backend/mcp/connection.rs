@@ -35,6 +35,7 @@ use super::result::{from_mcp, result_type};
 use super::stdio::Pipe;
 use super::verbatim::{ConnectionState, Marker, RawRequest};
 use super::{Era, Memory, handler, http, listen, questions, tasks};
+use crate::backend::peer::ReadPermission;
 use crate::backend::{
     About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
     ToolCall, peer,
@@ -272,6 +273,17 @@ impl Connection {
         Some(reply)
     }
 
+    /// Sends a request that only reads.
+    pub(super) async fn read(
+        &self,
+        method: &'static str,
+        params: Value,
+        raw_request: &Arc<RawRequest>,
+    ) -> Called<Reply> {
+        let request = CustomRequest::new(method, Some(params));
+        self.send_raw(request, raw_request, RequestMetaObject::new()).await
+    }
+
     /// Sends a request that carries `raw_request` and waits for its result.
     async fn send_raw(
         &self,
@@ -423,9 +435,13 @@ impl Peer for Connection {
         Ok(features)
     }
 
-    async fn ask(&self, method: &'static str, params: Value) -> Called<Reply> {
-        let request = CustomRequest::new(method, Some(params));
-        self.send_raw(request, &RawRequest::reading(method), RequestMetaObject::new()).await
+    async fn ask(
+        &self,
+        method: &'static str,
+        params: Value,
+        permission: ReadPermission,
+    ) -> Called<Reply> {
+        self.read(method, params, &RawRequest::reading_for_client(permission)).await
     }
 
     fn ttl(&self) -> Option<Duration> {

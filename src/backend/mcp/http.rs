@@ -216,7 +216,7 @@ impl Http {
         headers: &HeaderMap,
     ) -> Option<StreamableHttpError<HttpFailure>> {
         if raw_request.lost_sessions() > 0 && !raw_request.is_permitted().await {
-            let why = "the call is no longer permitted".to_owned();
+            let why = "it is no longer permitted".to_owned();
             return Some(StreamableHttpError::Client(HttpFailure::NotSent(why, None)));
         }
         let is_doubtful = in_session && self.is_doubtful.swap(false, Ordering::Relaxed);

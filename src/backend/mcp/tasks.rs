@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
-use crate::backend::{CallError, Called, Handle, Peer as _, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, Called, Handle, TASK_SILENCE, ToolCall};
 use crate::model::sentences::sentence;
 use crate::model::{Answer, string_member};
 use crate::random;
@@ -133,7 +133,8 @@ impl Followed<'_> {
         let asked = Instant::now();
         loop {
             let params = json!({ "taskId": self.task });
-            let why = match self.connection.ask(method, params).await {
+            let why = match self.connection.read(method, params, &RawRequest::reading(method)).await
+            {
                 Ok(Ok(result)) => return Ok(result),
                 // An internal error does not mean that the server does not know the task.
                 Ok(Err(error)) if method == STATUS && error.code == ErrorCode::INTERNAL_ERROR.0 => {

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::oddities::Oddities;
 use super::questions::Inputs;
+use crate::backend::peer::ReadPermission;
 use crate::backend::{
     Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply, RequestedPause,
 };
@@ -49,7 +50,7 @@ const TOKEN: &str = "progressToken";
 const MOST_UNTAKEN: usize = 16 << 20;
 
 /// One request whose result is kept as text.
-#[derive(Debug, Default)]
+#[derive(derive_more::Debug, Default)]
 pub(super) struct RawRequest {
     /// It lists what the server offers, so no user is behind it.
     is_list: bool,
@@ -62,6 +63,9 @@ pub(super) struct RawRequest {
     pub(super) task_ttl: Option<u64>,
     /// The answers to the server's questions, if it has asked some.
     inputs: Option<Inputs>,
+    /// Whether it may be sent, if it only reads for a client.
+    #[debug(skip)]
+    read_permission: Option<ReadPermission>,
     /// Touched when the server reports progress of the request.
     progress: Progress,
     /// The progress token by which the server names the request in its notifications.
@@ -165,6 +169,11 @@ impl RawRequest {
         Arc::new(Self { is_list: method.ends_with("/list"), ..Self::default() })
     }
 
+    /// One that only reads, for an MCP client that may do so with `permission`.
+    pub(super) fn reading_for_client(permission: ReadPermission) -> Arc<Self> {
+        Arc::new(Self { read_permission: Some(permission), ..Self::default() })
+    }
+
     /// A tool call; with `task_ttl` it asks for a task.
     pub(super) fn of_call(
         call: Arc<CallRequest>,
@@ -195,9 +204,12 @@ impl RawRequest {
         self.lost_sessions.load(Ordering::Relaxed)
     }
 
-    /// Whether its call may still be made.
+    /// Whether its call, or its read for a client, may still be sent.
     pub(super) async fn is_permitted(&self) -> bool {
-        self.progress.is_permitted().await
+        match &self.read_permission {
+            Some(permission) => permission().is_ok(),
+            None => self.progress.is_permitted().await,
+        }
     }
 
     /// Ends the request; only the first end counts.

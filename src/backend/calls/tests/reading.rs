@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::backend::peer::ReadPermission;
 use crate::backend::registry::Phase;
 use crate::model::rights::CallRefusal;
 
@@ -14,7 +15,11 @@ impl Harness {
         let app = AppName::from("app");
         let fs = BackendName::parse("fs").unwrap();
         let request = ("resources/read", json!({"uri": "x://y"}));
-        let permission = || if *permission.borrow() { Ok(()) } else { Err(CallRefusal::Backend) };
+        let may_read = permission.subscribe();
+        let permission: ReadPermission = Arc::new(move || match *may_read.borrow() {
+            true => Ok(()),
+            false => Err(CallRefusal::Backend),
+        });
         let reply = self.backends.ask(&app, &fs, request, permission).await?;
         Ok(reply.expect("the server refuses nothing").get().to_owned())
     }

@@ -13,6 +13,7 @@ use super::{
     Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, results, typed,
     with,
 };
+use crate::backend::peer::ReadPermission;
 use crate::budget::{Budget, Held};
 use crate::config::error::did_you_mean;
 use crate::model::rights::CallRefusal;
@@ -130,19 +131,23 @@ impl Client<'_> {
         let app = &self.caller.app.name;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let _permit = self.api.runs.calls.permit(app).await.map_err(error)?;
-        let permission = || self.read_permission(backend);
+        let permission = self.read_permission(backend);
         let reply = self.api.backends().ask(app, backend, (method, params), permission).await;
         let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
     }
 
-    /// Whether the client may be answered by `backend` at this moment.
-    fn read_permission(&self, backend: &BackendName) -> Result<(), CallRefusal> {
-        let app = self.api.runs.calls.still(&self.caller.app).ok_or(CallRefusal::App)?;
-        match app.rights.include_features(backend) {
-            true => Ok(()),
-            false => Err(CallRefusal::Backend),
-        }
+    /// Whether the client may be answered by `backend`, at each moment of asking.
+    fn read_permission(&self, backend: &BackendName) -> ReadPermission {
+        let (calls, app) = (Arc::clone(&self.api.runs.calls), Arc::clone(&self.caller.app));
+        let backend = backend.clone();
+        Arc::new(move || {
+            let app = calls.still(&app).ok_or(CallRefusal::App)?;
+            match app.rights.include_features(&backend) {
+                true => Ok(()),
+                false => Err(CallRefusal::Backend),
+            }
+        })
     }
 
     /// The response with a result, counted for the app until its client has read it.

@@ -3,8 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::backend::peer::{PermissionCheck, Progress};
+use crate::backend::peer::{PermissionCheck, Progress, ReadPermission};
 use crate::config::ClientCredentials;
+use crate::model::rights::CallRefusal;
 use crate::model::{CallRequest, Permission};
 use crate::oauth::endpoint::Shows;
 
@@ -227,4 +228,26 @@ async fn call_whose_permission_has_ended_is_not_sent_in_a_new_session() {
     let outcome = timeout(PATIENCE, outcome).await.expect("in time");
     assert!(matches!(outcome, Err(CallError::NotSent(_) | CallError::NoSession(_))), "{outcome:?}");
     assert_eq!(server.count("tools/call"), 1);
+}
+
+#[tokio::test]
+async fn read_whose_permission_has_ended_is_not_sent_in_a_new_session() {
+    for is_revoked in [false, true] {
+        let revoked = Arc::new(AtomicBool::new(false));
+        let at_server = Arc::clone(&revoked);
+        let server = forgetful(move |_| {
+            at_server.store(is_revoked, Ordering::Relaxed);
+            response(404, &[], "")
+        })
+        .await;
+        let peer = dial(&server).await;
+        let permission: ReadPermission = Arc::new(move || match revoked.load(Ordering::Relaxed) {
+            true => Err(CallRefusal::Backend),
+            false => Ok(()),
+        });
+        let outcome = peer.ask("resources/read", serde_json::json!({"uri": "x://y"}), permission);
+        let outcome = timeout(PATIENCE, outcome).await.expect("in time");
+        assert_eq!(outcome.is_err(), is_revoked, "{outcome:?}");
+        assert_eq!(server.count("resources/read"), if is_revoked { 1 } else { 2 });
+    }
 }
