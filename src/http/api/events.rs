@@ -48,9 +48,12 @@ struct Look {
     backends: BTreeMap<String, (Digest, String)>,
 }
 
+/// The last look of one caller.
+type LastLook = Arc<Mutex<Option<Arc<Look>>>>;
+
 /// The last look of each app, and of the operator as each app.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<HashMap<(AppName, bool), Arc<Mutex<Option<Arc<Look>>>>>>);
+pub(super) struct Looks(Mutex<HashMap<(AppName, bool), LastLook>>);
 
 impl Looks {
     /// The state, at most [`FRESH`] old.
