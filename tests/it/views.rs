@@ -149,10 +149,11 @@ async fn unread_errors_that_repeat_a_request_are_paid_for() {
     let name = "n".repeat(6 << 20);
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}});
     let request = message(&session, &call);
-    let mut held = Vec::new();
+    let mut sent = JoinSet::new();
     for _ in 0..60 {
-        held.push(request.clone().send(large.bridge.addr()).await);
+        sent.spawn(request.clone().send(large.bridge.addr()));
     }
+    let held = sent.join_all().await;
     large.call_of_b().await;
     let more = large.memory().saturating_sub(before);
     assert!(more < SHARE, "{} MiB more", more >> 20);

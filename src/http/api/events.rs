@@ -56,13 +56,13 @@ type LastLook = Arc<Mutex<Option<Arc<Look>>>>;
 pub(super) struct Looks(Mutex<HashMap<(AppName, bool), LastLook>>);
 
 impl Looks {
-    /// The state, at most [`FRESH`] old.
-    fn look(&self, api: &Api, caller: &Caller) -> Arc<Look> {
+    /// The state, at most `age` old.
+    fn look(&self, api: &Api, caller: &Caller, age: Duration) -> Arc<Look> {
         let key = (caller.app.name.clone(), caller.is_operator);
         let last = {
             let mut looks = self.0.lock();
             // Those that no stream has used for a while.
-            let is_used = |last: &Arc<Mutex<Option<Arc<Look>>>>| {
+            let is_used = |last: &LastLook| {
                 let Some(last) = last.try_lock() else { return true };
                 last.as_ref().is_none_or(|look| look.at.elapsed() < 8 * FRESH)
             };
@@ -71,7 +71,7 @@ impl Looks {
         };
         let mut last = last.lock();
         let is_same =
-            |look: &&Arc<Look>| look.at.elapsed() < FRESH && Arc::ptr_eq(&look.app, &caller.app);
+            |look: &&Arc<Look>| look.at.elapsed() < age && Arc::ptr_eq(&look.app, &caller.app);
         if let Some(look) = last.as_ref().filter(is_same) {
             return Arc::clone(look);
         }
@@ -115,6 +115,9 @@ impl Api {
     /// The events that the caller may see, from now on.
     pub(super) fn events(&self, asked: &ApiRequest) -> Answered {
         // The first poll is due at once.
+        // A stream begins with the present state, not with that of another stream. It is written here, in
+        // the turn of the app.
+        self.looks.look(self, &asked.caller, Duration::ZERO);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
@@ -207,7 +210,7 @@ impl Feed {
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        let look = self.api.looks.look(&self.api, &self.caller);
+        let look = self.api.looks.look(&self.api, &self.caller, FRESH);
         let (of_daemon, daemon) = &look.daemon;
         if *of_daemon != self.daemon {
             text_frame(out, "status", daemon);
