@@ -568,16 +568,6 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
-    /// Whether the bridge has answered the call with this intent, and could keep the answer.
-    pub(super) fn has_answer(&self, intent: &str) -> bool {
-        let mut calls = self.runs.values().flat_map(|run| run.calls.values());
-        calls.any(|call| {
-            let is_it = call.intent == intent && !call.is_unkept;
-            let answer = call.answer.as_ref().filter(|_| is_it);
-            answer.is_some_and(|it| it["result"] != "forged")
-        })
-    }
-
     /// The run or eval with this id, or the eval that the agent run `id` belongs to, and that.
     fn run_of(&self, kind: &str, id: &str) -> (Option<String>, Option<String>) {
         let is = |run: &Run| run.is_eval == (kind == "eval-runs");

@@ -210,6 +210,16 @@ impl Mantyx {
         run.waits
     }
 
+    /// Whether the bridge has answered the call with this intent, and could keep the answer.
+    pub(in crate::daemon::tests::simulation) fn has_answer(&self, intent: &str) -> bool {
+        let mut calls = self.runs.values().flat_map(|run| run.calls.values());
+        calls.any(|call| {
+            let is_it = call.intent == intent && !call.is_unkept;
+            let answer = call.answer.as_ref().filter(|_| is_it);
+            answer.is_some_and(|it| it["result"] != "forged")
+        })
+    }
+
     /// An app was told that its run is cancelled.
     pub(in crate::daemon::tests::simulation) fn told_cancelled(&mut self, id: &str, now: Duration) {
         if let Some(run) = self.runs.get_mut(id).filter(|run| run.waits) {
