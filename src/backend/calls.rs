@@ -147,9 +147,12 @@ impl Backends {
             return None;
         };
         let backend = &call.route.backend;
-        let (request, schema) = (Arc::clone(call), Arc::clone(input));
-        let check = move || schema.check(request.arguments.get());
-        match in_background_if_large(call.arguments.get().len(), check).await {
+        let request = Arc::clone(call);
+        let schema = Arc::clone(input);
+        let verdict = in_background_if_large(call.arguments.get().len(), move || {
+            schema.check(request.arguments.get())
+        });
+        match verdict.await {
             Verdict::Valid => {}
             Verdict::Invalid(mistakes) => {
                 info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");

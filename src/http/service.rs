@@ -68,8 +68,8 @@ impl Service {
             Ok(caller) => {
                 let has_room = match (let_in, &caller) {
                     (Some(let_in), Some(caller)) => {
-                        let are_several = self.api.runs.calls.settings().apps.len() > 1;
-                        let_in(are_several.then_some(&caller.app.name))
+                        let apps = self.api.runs.calls.settings().apps.len();
+                        let_in(if apps > 1 { Some(&caller.app.name) } else { None })
                     }
                     _ => true,
                 };

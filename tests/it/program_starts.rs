@@ -260,6 +260,14 @@ async fn unused_program_is_ended_and_its_next_call_starts_it() {
     assert_ne!(first, second);
 }
 
+/// Asserts how many lines about `backend` in `log` have `text`.
+#[track_caller]
+fn assert_logged(log: &str, backend: &str, text: &str, expected: usize) {
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(backend)).collect();
+    let count = lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count, expected, "`{text}`: {lines:#?}");
+}
+
 #[tokio::test]
 async fn broken_program_is_told_less_and_less_often() {
     let servers = Servers::new();
@@ -267,12 +275,11 @@ async fn broken_program_is_told_less_and_less_often() {
     let bridge = Bridge::start(&servers.config(&["broken"], "")).await;
     servers.wait_for("begun broken", 6).await;
     let log = bridge.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("broken")).collect();
-    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    assert_eq!(count("started the server"), 1, "{lines:#?}");
-    assert_eq!(count("stderr: E404"), 1, "{lines:#?}");
-    assert_eq!(count("the server ended"), 1, "{lines:#?}");
-    assert_eq!(count("keeps trying to connect"), 2, "at the failures 1 and 4: {lines:#?}");
+    assert_logged(&log, "broken", "started the server", 1);
+    assert_logged(&log, "broken", "stderr: E404", 1);
+    assert_logged(&log, "broken", "the server ended", 1);
+    // At the failures 1 and 4.
+    assert_logged(&log, "broken", "keeps trying to connect", 2);
     assert_eq!(bridge.backend("broken").await["state"], "down");
 }
 
@@ -283,11 +290,9 @@ async fn program_that_ends_after_each_start_is_told_less_and_less_often() {
     let bridge = Bridge::start(&servers.config(&["brief"], "")).await;
     servers.wait_for("begun brief", 5).await;
     let log = bridge.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("brief")).collect();
-    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
-    assert_eq!(count("started the server"), 1, "{lines:#?}");
-    assert_eq!(count("noise on stdout"), 1, "{lines:#?}");
-    assert_eq!(count("the server ended"), 1, "{lines:#?}");
+    assert_logged(&log, "brief", "started the server", 1);
+    assert_logged(&log, "brief", "noise on stdout", 1);
+    assert_logged(&log, "brief", "the server ended", 1);
 }
 
 #[tokio::test]

@@ -80,10 +80,14 @@ impl Connection {
         if self.is_overflow {
             self.stop.cancel();
         }
-        let let_in = (!self.is_overflow).then_some(|one_of_several: Option<&AppName>| {
-            self.slot.let_in();
-            one_of_several.is_none_or(|app| self.slot.has_room_for(app))
-        });
+        let let_in = if self.is_overflow {
+            None
+        } else {
+            Some(|one_of_several: Option<&AppName>| {
+                self.slot.let_in();
+                one_of_several.is_none_or(|app| self.slot.has_room_for(app))
+            })
+        };
         Arc::clone(&self.service).handle(request, client, let_in).await
     }
 

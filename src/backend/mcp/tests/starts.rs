@@ -1,4 +1,4 @@
-//! Programs that fail before their handshake, and what is told of them.
+//! Programs that fail before their handshake: the cause and the lines that an operator reads.
 
 use super::*;
 
