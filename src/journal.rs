@@ -22,6 +22,7 @@ mod postgres;
 #[cfg(test)]
 pub(crate) use self::postgres::tests::simulated::{Chance, Fate, Server};
 pub mod record;
+pub mod room;
 mod store;
 mod writer;
 

@@ -9,28 +9,17 @@
 mod access;
 mod answer;
 pub mod app_stream;
-pub mod approvals;
-mod call_observer;
-mod call_recorder;
-pub mod calls;
 mod cancellations;
-pub mod changes;
 mod credential;
 mod driven;
 mod driver;
 mod elsewhere;
 mod forgetting;
-pub mod history;
-pub mod idempotency;
 pub mod log;
-pub mod long_calls;
 mod mask;
 mod owners;
-mod permission_check;
-mod questions;
 mod refusal;
 mod restore;
-mod shares;
 mod whose;
 
 use std::sync::Arc;
@@ -45,20 +34,20 @@ use tracing::{info, warn};
 
 pub use self::access::{Access, StreamFailure};
 use self::answer::Task;
-use self::call_recorder::CallRecorder;
-use self::calls::Calls;
 pub use self::driven::DrivenRun;
 use self::log::Room;
 use self::owners::{Claims, Owners};
 pub use self::owners::{How, Owned};
 pub use self::whose::Thing;
-use crate::journal::Journal;
+use crate::calls::record::CallRecorder;
+use crate::calls::{Calls, changes};
 use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
+use crate::journal::{Journal, room};
 use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
 use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
-use crate::{clock, journal, metrics, random};
+use crate::{clock, metrics, random};
 
 /// How long the log keeps the events of an ended run for an app that does not read them yet. After
 /// that, the app's stream fetches them from MANTYX.
@@ -70,19 +59,6 @@ const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 const KEEP_RUNS: usize = 2_000;
 /// The most sessions of one app that the bridge remembers, and runs that wait for its credential.
 const KEEP_COUNT: usize = 10_000;
-/// About how many bytes of the journal the records beside open calls and ended runs may take:
-/// owners, sessions and results of long calls, of all apps together. The bound leaves room for
-/// calls: while the journal is full, the bridge makes none.
-const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
-/// About how many bytes of the journal the answers to requests with an `Idempotency-Key` may take,
-/// of all apps together.
-const KEEP_ANSWERS: usize = journal::MAX_SIZE / 16;
-/// The part of [`KEEP_BESIDE`] for sessions, in bytes.
-const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
-/// The most bytes of answers for calls that MANTYX did not know, over all runs; each app has an
-/// equal share. These answers belong to open calls, so the bound leaves room for other open calls.
-const KEEP_UNWANTED: usize = journal::MAX_SIZE / 8;
-
 /// Calls that an earlier process has left, and how each is to be answered.
 type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
 
@@ -316,7 +292,7 @@ impl Runs {
             run.unwanted.lock().values().map(|(_, size)| size).sum::<usize>()
         };
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
-        let share = KEEP_UNWANTED / self.calls.settings().apps.len().max(1);
+        let share = room::UNWANTED_ANSWERS / self.calls.settings().apps.len().max(1);
         if held + size > share {
             warn!(
                 app = %run.app, run = %run.key.run, toolUseId = %entry.key.tool_use,

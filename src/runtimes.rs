@@ -29,6 +29,8 @@ use self::link::{Link, LinkError};
 use crate::backend::NotRecorded;
 use crate::backoff::Backoff;
 use crate::budget::Budget;
+use crate::calls::CalledBy;
+use crate::calls::once::NotAnswered;
 use crate::clock;
 use crate::config::{Runtime as Configured, RuntimeLink, Wire};
 use crate::journal::record::{RequestKey, RequestRecord};
@@ -37,8 +39,6 @@ use crate::model::catalog::hex;
 use crate::model::words::words;
 use crate::model::{Answer, AppName, Call, CallingRun, Offer, Route, pending, runtime_call};
 use crate::runs::Runs;
-use crate::runs::calls::CalledBy;
-use crate::runs::idempotency::NotAnswered;
 
 /// The most calls of one runtime that are made, or whose answers are posted for the first time.
 /// Beyond that, the runtime's stream is not read.

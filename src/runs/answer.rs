@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -14,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::call_recorder::CallRecorder;
-use super::calls::Left;
 use super::credential::OfRun;
 use super::{DrivenRun, Runs};
+use crate::calls::Left;
+use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::model::answer::Answer;
 use crate::model::call::CallRequest;
@@ -25,13 +24,10 @@ use crate::model::ending::{Ending, Made};
 use crate::model::event::Call;
 use crate::model::ids::ToolUseId;
 use crate::model::offer::Route;
+use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
 use crate::model::sentences::sentence;
 use crate::traces::Kind;
 use crate::upstream::{Posted, ResultPost};
-
-/// How long MANTYX waits for a result (`localToolTimeoutMs`, wire-protocol §5). After that, posting
-/// an answer has no use.
-pub(super) const POST_WITHIN: Duration = Duration::from_secs(300);
 
 /// How a call is to be answered.
 #[derive(Debug)]
@@ -86,7 +82,7 @@ pub(super) async fn answer(
     }
     if run.takes_answers() || runs.draining().is_cancelled() {
         let path = run.key.results_path(&to);
-        let deadline = Instant::now() + recorder.post_within(POST_WITHIN, is_kept);
+        let deadline = Instant::now() + recorder.post_within(LOCAL_TOOL_TIMEOUT, is_kept);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
@@ -198,13 +194,13 @@ async fn make(
 ) -> Option<Answer> {
     let begun = Instant::now();
     let request = Arc::new(request);
-    let patience = runs.calls.patience(&request.route, Some(run));
+    let scope = run.scope(&request);
+    let stop = scope.stop.clone();
+    let patience = runs.calls.patience(&request.route, Some(&scope));
     let within = runs.calls.settings().within(patience.as_ref());
-    let in_flight = run.begin_call(&request);
-    let stop = in_flight.stop.clone();
     let mut call =
         runs.calls.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
-    call.in_flight = Some(in_flight);
+    call.scope = Some(scope);
     runs.tell(run);
     let run_id = &run.key.run;
     let tool_use = &request.tool_use;

@@ -4,7 +4,7 @@
 //! Must not: read its stream (driver.rs does).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,12 +13,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::access::{Access, StreamFailure};
-use super::call_recorder::CallRecorder;
 use super::credential::RunCredential;
 use super::log::{EventLog, Room};
 use super::{NewRun, Runs};
+use crate::calls::RunScope;
+use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{CallKey, Change, Millis, RunRecord, Slot};
+use crate::limits::counted::Count;
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashMap;
 use crate::model::run::{Run, Seen};
@@ -59,7 +61,7 @@ pub struct DrivenRun {
     pub(super) lost: CancellationToken,
     /// Whether the run was refused to its app.
     refused: AtomicBool,
-    in_flight: AtomicUsize,
+    in_flight: Count,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
     /// Whether MANTYX serves the run's stream.
@@ -69,20 +71,6 @@ pub struct DrivenRun {
     pub(super) unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
     /// The recorders of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
-}
-
-/// A call of a run: one that the run waits for, or a long call.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    pub run: Arc<DrivenRun>,
-    /// Cancels the call, with its run.
-    pub stop: CancellationToken,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.run.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Recorders by the agent run, in an eval, and the tool use.
@@ -219,7 +207,7 @@ impl DrivenRun {
             lost: CancellationToken::new(),
             agent_stops: Mutex::default(),
             refused: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
+            in_flight: Count::default(),
             started_at,
             ended: Mutex::default(),
             access: watch::Sender::default(),
@@ -322,7 +310,7 @@ impl DrivenRun {
 
     /// How many calls are in flight, long calls included.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.in_flight.get()
     }
 
     pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
@@ -335,11 +323,14 @@ impl DrivenRun {
         CallRequest::new(self.app.clone(), Some(by), call, route)
     }
 
-    /// Counts `call` as in flight until the returned value is dropped.
-    pub(super) fn begin_call(self: &Arc<Self>, call: &CallRequest) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let stop = self.stop_of(call.run_id().unwrap_or(&self.key.run));
-        InFlight { run: Arc::clone(self), stop }
+    /// What `call` may know of this run. The call counts as in flight until that is dropped.
+    pub(super) fn scope(&self, call: &CallRequest) -> RunScope {
+        RunScope {
+            key: self.key.clone(),
+            table: Arc::clone(&self.table),
+            stop: self.stop_of(call.run_id().unwrap_or(&self.key.run)),
+            _in_flight: self.in_flight.add(),
+        }
     }
 
     pub(super) fn asked_by(&self, call: &Call) -> RunId {

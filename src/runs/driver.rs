@@ -23,12 +23,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::answer::Task;
-use super::call_recorder::CallRecorder;
 use super::mask::masked;
 use super::{Access, DrivenRun, LeftCalls, Runs, answer};
 use crate::backoff::Backoff;
 use crate::budget;
 use crate::budget::Budget;
+use crate::calls::record::CallRecorder;
 use crate::error_chain::error_chain;
 use crate::journal::record::{Change, Key};
 use crate::model::ending::RunEnding;

@@ -2,7 +2,6 @@
 //!
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +10,11 @@ use tracing::warn;
 
 use super::log::Room;
 use super::owners::Owned;
-use super::{
-    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, KEEP_SESSION_BYTES, Runs,
-};
+use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, Runs};
 use crate::journal::record::{Change, Key};
+use crate::journal::room;
+use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::RunKey;
-use crate::model::maps::HashMap;
 
 /// How often runs and sessions are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -45,7 +43,7 @@ impl Inner {
             let order = (session.tools.is_none(), session.created);
             (&session.app, (order, session.size(), key))
         });
-        let over: Vec<_> = beyond_bytes(KEEP_SESSION_BYTES, all).into_iter().cloned().collect();
+        let over: Vec<_> = over_bytes(room::SESSIONS, all).into_iter().cloned().collect();
         if !over.is_empty() {
             warn!(
                 sessions = over.len(),
@@ -87,12 +85,12 @@ impl Inner {
         // The number of given-up runs is bounded by the owners that are remembered.
         let idle = self.runs.values().filter(|run| run.in_flight() == 0 && !run.is_given_up());
         let ended = idle.filter_map(|run| Some((&run.app, (run.ended()?.at, run.key.clone()))));
-        for key in beyond(KEEP_RUNS, ended) {
+        for key in over_count(KEEP_RUNS, ended) {
             forgotten.extend(self.forget(&key));
         }
         let sessions =
             self.sessions.iter().map(|(key, one)| (&one.app, (one.created, key.clone())));
-        for key in beyond(KEEP_COUNT, sessions) {
+        for key in over_count(KEEP_COUNT, sessions) {
             self.sessions.remove(&key);
             forgotten.push(Change::Forget(Key::Session(key)));
         }
@@ -111,57 +109,4 @@ impl Inner {
         self.claims.forget(run.slot);
         Some(Change::ForgetRun(run.slot))
     }
-}
-
-/// The oldest entries of each app beyond `most`: no app pushes out the entries of another.
-pub(super) fn beyond<'a, A: Eq + Hash + ?Sized + 'a, T: Ord + Copy, K>(
-    most: usize,
-    all: impl Iterator<Item = (&'a A, (T, K))>,
-) -> Vec<K> {
-    let mut by_app: HashMap<&A, Vec<(T, K)>> = HashMap::default();
-    for (app, one) in all {
-        by_app.entry(app).or_default().push(one);
-    }
-    let mut beyond = Vec::new();
-    for mut own in by_app.into_values().filter(|own| own.len() > most) {
-        own.sort_by_key(|(at, _)| *at);
-        let over = own.len() - most;
-        beyond.extend(own.into_iter().take(over).map(|(_, key)| key));
-    }
-    beyond
-}
-
-/// Entries, each with its place in the order and its size.
-type Measured<O, K> = Vec<(O, usize, K)>;
-
-/// The entries to drop so that the rest takes at most `most` bytes. The app that takes most loses
-/// its first one by its order, again and again, so that no app loses any before it takes more than
-/// an equal share.
-pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
-    most: usize,
-    all: impl Iterator<Item = (&'a A, (O, usize, K))>,
-) -> Vec<K> {
-    let mut by_app: HashMap<&A, (usize, Measured<O, K>)> = HashMap::default();
-    let mut total = 0;
-    let mut beyond = Vec::new();
-    for (app, one) in all {
-        total += one.1;
-        let (bytes, own) = by_app.entry(app).or_default();
-        *bytes += one.1;
-        own.push(one);
-    }
-    if total <= most {
-        return beyond;
-    }
-    // Sorted backwards: the first is popped from the end.
-    by_app.values_mut().for_each(|(_, own)| own.sort_unstable_by(|a, b| b.0.cmp(&a.0)));
-    while total > most
-        && let Some((bytes, own)) = by_app.values_mut().max_by_key(|(bytes, _)| *bytes)
-        && let Some((_, size, key)) = own.pop()
-    {
-        *bytes -= size;
-        total -= size;
-        beyond.push(key);
-    }
-    beyond
 }

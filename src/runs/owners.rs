@@ -19,14 +19,11 @@ use crate::model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, W
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::words::Words as _;
 
-use super::KEEP_BESIDE;
+use crate::journal::room;
 
 /// The most runs, and separately the most sessions, of one app whose owner is remembered. An app
 /// that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
-/// About how many bytes of the journal the owners of all apps may take. Beyond that, the app that
-/// takes most loses its oldest, so that no app loses any before it takes more than an equal share.
-const KEEP_BYTES: usize = KEEP_BESIDE / 2;
 /// About how many bytes an owner takes beside its names.
 const RECORD: usize = 200;
 
@@ -194,7 +191,7 @@ impl Owners {
         if in_order.len() > KEEP_OWNED {
             changes.extend(self.push_out(app, is_session));
         }
-        while self.bytes > KEEP_BYTES
+        while self.bytes > room::OWNERS
             && let Some((app, own)) = self.by_app.iter().max_by_key(|(_, own)| own.bytes)
         {
             let oldest = |list: &InOrder| list.front().map_or(u64::MAX, |(number, ..)| *number);
@@ -373,7 +370,7 @@ mod tests {
         }
         let (journal, _) = Journal::open(&path, false).unwrap();
         let bytes = usize::try_from(journal.health().bytes).unwrap();
-        assert!((KEEP_BYTES / 2..=KEEP_BYTES).contains(&bytes), "{bytes}");
+        assert!((room::OWNERS / 2..=room::OWNERS).contains(&bytes), "{bytes}");
     }
 
     #[test]

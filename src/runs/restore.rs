@@ -13,10 +13,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::answer::{POST_WITHIN, Task};
-use super::call_recorder::CallRecorder;
+use super::answer::Task;
 use super::driven::Left;
 use super::{DrivenRun, Inner, KEEP_ENDED, LeftCalls, Owned, Runs, Session};
+use crate::calls::long::Beginning;
+use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{
     Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
@@ -24,11 +25,13 @@ use crate::journal::record::{
 };
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashSet;
-use crate::model::recovery::{Recovery, decide};
+use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
 use crate::model::routes::Route;
 use crate::model::run::Seen;
 use crate::model::sentences::sentence;
-use crate::model::{AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace};
+use crate::model::{
+    AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
+};
 use crate::traces::Context;
 use crate::upstream::{SANDBOX, UpstreamCredential};
 
@@ -50,7 +53,7 @@ impl Runs {
                 long.into_iter().partition(|(_, record)| record.of == Of::App);
             self.calls.long.erase(of_runs.into_iter().map(|(id, _)| id));
             self.journal().write(vec![Change::Upstream(now)]);
-            self.restore_long_calls(long);
+            self.calls.restore_long_calls(long, |of, by| self.beginning(of, by));
             // It may be the same MANTYX under another address: with the owners, no app gets the
             // runs of another.
             self.restore_owners(owners, (&[], &[]));
@@ -188,7 +191,7 @@ impl Runs {
         }
         let forgotten = self.inner.lock().sweep_awaiting(|moment| self.journal().since(moment));
         self.journal().write(forgotten);
-        self.restore_long_calls(long);
+        self.calls.restore_long_calls(long, |of, by| self.beginning(of, by));
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
@@ -322,7 +325,7 @@ impl Runs {
             let real = route.clone().map(resolve);
             let repeatable = real.as_ref().is_some_and(|(_, route)| route.repeatable);
             let name = real.map_or_else(|| asked.name.clone(), |(call, _)| call.name);
-            let known = entry.known(repeatable, POST_WITHIN);
+            let known = entry.known(repeatable, LOCAL_TOOL_TIMEOUT);
             let recovery = decide(known);
             if recovery == Recovery::Make && route.is_some() && !is_handed_over {
                 again.push(entry);
@@ -360,6 +363,21 @@ impl Runs {
             self.journal().write(run.changes());
         }
         Resumed { run, open, unanswered, seq: last_seq }
+    }
+
+    /// What is known here of the run that began a long call of an earlier process.
+    fn beginning(&self, of: &Of, by: Option<&CallingRun>) -> Beginning {
+        let is_it = |key: &RunKey| match of {
+            Of::Run { driven, .. } => key == driven,
+            Of::Session { .. } | Of::App => by.is_some_and(|by| by.is(key)),
+        };
+        let inner = self.inner.lock();
+        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
+            return Beginning { stop: run.stop.child_token(), trace: run.trace.clone() };
+        }
+        let waiting = inner.awaiting_credential.iter().find(|(key, _)| is_it(key));
+        let trace = waiting.map(|(_, kept)| self.kept_trace(&kept.record));
+        Beginning { trace: trace.unwrap_or_default(), ..Beginning::default() }
     }
 
     fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
@@ -405,7 +423,7 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
 /// record.
 pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
-    match decide(entry.known(route.repeatable, POST_WITHIN)) {
+    match decide(entry.known(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
         Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;

@@ -9,11 +9,11 @@ mod unwanted;
 
 use tokio::time::advance;
 
-use super::forgetting::beyond;
 use super::log::EventLog;
 use super::*;
 use crate::clock;
 use crate::config::Credential;
+use crate::limits::oldest::over_count;
 use crate::model::ids::RunKind;
 use crate::state_dir::StateDir;
 
@@ -61,7 +61,7 @@ async fn an_app_pushes_out_its_own_ended_runs_alone() {
     let [a, b] = &apps;
     let of_a = (0..5).map(|number| (a, (now + Duration::from_secs(number), number)));
     let of_b = (5..7).map(|number| (b, (now, number)));
-    assert_eq!(beyond(3, of_a.chain(of_b)), [0, 1]);
+    assert_eq!(over_count(3, of_a.chain(of_b)), [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]

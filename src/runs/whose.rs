@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::answer::Task;
-use super::call_recorder::CallRecorder;
 use super::owners::{How, Owned};
 use super::{DrivenRun, Inner, NewRun, Runs, answer};
+use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord};
 use crate::model::ids::is_segment;

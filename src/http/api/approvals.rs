@@ -15,11 +15,11 @@ use tracing::warn;
 
 use super::sight::Sight;
 use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response};
+use crate::calls::approvals::{Approval, Decision, Undecidable};
 use crate::clock::rfc3339;
 use crate::error_chain::error_chain;
 use crate::model::RunId;
 use crate::model::approval::{MAX_REASON, Outcome};
-use crate::runs::approvals::{Approval, Decision, Undecidable};
 use crate::telemetry;
 
 /// The largest body of a decision, in bytes: two words, a reason, and the content of an answer.

@@ -17,13 +17,13 @@ use super::{
 };
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
+use crate::calls::CalledBy;
+use crate::calls::once::NotAnswered;
 use crate::config::error::did_you_mean;
 use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
-use crate::runs::calls::CalledBy;
-use crate::runs::idempotency::NotAnswered;
 use crate::tasks::LARGE;
 use crate::traces::Context;
 

@@ -1,6 +1,6 @@
 //! `GET /v1/events`: the activity of the bridge, as it happens.
 //!
-//! `runs::changes` pushes runs, calls and questions. The daemon and its backends are polled every
+//! `calls::changes` pushes runs, calls and questions. The daemon and its backends are polled every
 //! second. The stream gets an event where their state differs from the last one sent.
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
@@ -20,10 +20,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::sight::Sight;
 use super::{Answered, Api, ApiRequest, App, Caller, approvals, response, runs, status};
+use crate::calls::approvals::Approval;
+use crate::calls::changes::Change;
+use crate::calls::history::HistoryEntry;
 use crate::model::AppName;
-use crate::runs::approvals::Approval;
-use crate::runs::changes::Change;
-use crate::runs::history::HistoryEntry;
 use crate::sse::Frame;
 
 /// The interval of polls.

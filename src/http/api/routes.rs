@@ -68,7 +68,7 @@ pub struct ApiRequest {
 /// Every request that changes something, here or at MANTYX, continues. A call by `POST
 /// /v1/tool-calls` does not: only its caller wants the answer, so a hang-up cancels the call at its
 /// server. The records of a call are also written when its future is dropped. With an
-/// `Idempotency-Key`, the calls run in a task of `runs::idempotency`, and continue.
+/// `Idempotency-Key`, the calls run in a task of `calls::once`, and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterHangUp {
     Dropped,

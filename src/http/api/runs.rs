@@ -17,13 +17,13 @@ use super::{
     Answered, Api, ApiRequest, App, Body, Code, MAX_CALL, bad_request, choose, json_body,
     operator_only, parameter, proxy, response,
 };
+use crate::calls::history::HistoryEntry;
 use crate::clock::{self, millis_of, rfc3339};
 use crate::error_chain::error_chain;
 use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::model::ids::is_segment;
 use crate::model::recovery::may_have_been_driven;
 use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
-use crate::runs::history::HistoryEntry;
 use crate::runs::{DrivenRun, NewRun, NotStarted};
 use crate::upstream::UpstreamCredential;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use super::{CallRecorder, Driver, Task};
+use super::{Driver, Task};
 use crate::backend::NotRecorded;
+use crate::calls::record::CallRecorder;
 use crate::journal::record::Change;
 use crate::model::run::Work;
 use crate::model::{Call, Ending};

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
+use crate::limits::oldest::{over_bytes, over_count};
+use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
 use crate::model::{AppName, Moment};
-use crate::runs::answer::POST_WITHIN;
-use crate::runs::forgetting::{beyond, beyond_bytes};
 use crate::runs::{Inner, KEEP_COUNT, KEEP_ENDED, Runs};
 use crate::{clock, journal};
 
@@ -47,7 +47,7 @@ impl Inner {
             .map(|(_, (_, key))| (key.clone(), "its last start, end or call is over a day ago"))
             .collect();
         let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
-        let beyond = beyond(KEEP_COUNT, others.map(|(run, it)| (&run.record.app, it)));
+        let beyond = over_count(KEEP_COUNT, others.map(|(run, it)| (&run.record.app, it)));
         forget.extend(beyond.into_iter().map(|key| (key, "its app has too many such runs")));
         for (key, why) in forget {
             let Some(run) = self.awaiting_credential.remove(&key) else { continue };
@@ -62,7 +62,7 @@ impl Inner {
         }
         for call in self.awaiting_credential.values_mut().flat_map(|run| &mut run.calls) {
             let received = Moment { wall: call.record.received_at, up: call.record.received_up };
-            let is_over = since(received).is_none_or(|ago| ago >= POST_WITHIN);
+            let is_over = since(received).is_none_or(|ago| ago >= LOCAL_TOOL_TIMEOUT);
             // Work that its peer has named is asked for, however late it is.
             if is_over && call.record.handle.is_none() && call.record.args.take().is_some() {
                 changes.push(Change::Call(call.key.clone(), call.record.clone()));
@@ -83,7 +83,7 @@ impl Inner {
             })
         });
         let mut changes = Vec::new();
-        for (key, at) in beyond_bytes(KEEP_AWAITING, calls) {
+        for (key, at) in over_bytes(KEEP_AWAITING, calls) {
             let run = self.awaiting_credential.get_mut(&key);
             let Some(call) = run.and_then(|run| run.calls.get_mut(at)) else { continue };
             (call.record.args, call.record.handle, call.answer) = (None, None, None);

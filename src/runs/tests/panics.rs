@@ -7,12 +7,12 @@ use super::harness::{CONCURRENCY, Harness, RUN};
 use super::*;
 use crate::backend::fake::{Mood, World};
 use crate::backend::peer::{McpClient, Modes};
+use crate::calls::{CalledBy, long};
 use crate::model::answer::Answer;
 use crate::model::call::Of;
 use crate::model::ending::{Ending, Made};
 use crate::model::event::Call;
 use crate::model::offer::RefKind;
-use crate::runs::calls::CalledBy;
 
 impl Harness {
     pub(super) async fn by_hand(&self) -> Made {
@@ -147,14 +147,14 @@ async fn a_long_call_that_panics_has_a_result() {
     let call = first["callId"].as_str().unwrap().into();
     let driven = harness::key(RUN);
     let of = Of::Run { driven, agent_run: RUN.into() };
-    let scope = long_calls::Scope { app: "a".into(), of };
+    let scope = long::Scope { app: "a".into(), of };
     let answer = loop {
         match harness.runs.calls.long.fetch(&call, &scope) {
-            long_calls::Fetched::Finished(answer, _) => break answer,
-            long_calls::Fetched::Running { .. } => {
+            long::Fetched::Finished(answer, _) => break answer,
+            long::Fetched::Running { .. } => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            long_calls::Fetched::Unknown => panic!("it is forgotten"),
+            long::Fetched::Unknown => panic!("it is forgotten"),
         }
     };
     let Answer::Error(why) = &*answer else { panic!("no error: {answer:?}") };

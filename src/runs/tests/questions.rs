@@ -8,10 +8,10 @@ use super::harness::Harness;
 use super::*;
 use crate::backend::fake;
 use crate::backend::peer::MAX_QUESTION;
+use crate::calls::approvals::{Approval, Decision, KEEP};
 use crate::model::answer::Answer;
 use crate::model::approval::Outcome;
 use crate::model::ending::{Ending, Made};
-use crate::runs::approvals::{Approval, Decision, KEEP};
 
 /// A backend whose tool asks for a name, with this message.
 async fn asking(message: &str) -> Harness {

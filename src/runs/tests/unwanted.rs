@@ -80,10 +80,10 @@ async fn each_app_has_its_share_of_the_journal_for_them() {
     let keep = |run: &Arc<DrivenRun>, id: &str, size: usize| {
         harness.runs.keep_unwanted(run, &run.recorder(&harness.runs, &call(id)), size)
     };
-    assert!(keep(&first, "tu_1", KEEP_UNWANTED - 10));
+    assert!(keep(&first, "tu_1", room::UNWANTED_ANSWERS - 10));
     assert!(keep(&second, "tu_1", 10), "there is room for it");
     assert!(!keep(&second, "tu_2", 1), "there is no more");
-    assert!(keep(&of_b, "tu_1", KEEP_UNWANTED), "it has its own");
+    assert!(keep(&of_b, "tu_1", room::UNWANTED_ANSWERS), "it has its own");
     assert_eq!(first.take_unwanted().len(), 1);
     assert!(keep(&second, "tu_2", 1), "there is room again");
 }

@@ -30,11 +30,11 @@ use super::{
 };
 use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
+use crate::calls::CalledBy;
 use crate::http::api::calls::suggestion;
 use crate::model::json::{each_member, one_line};
 use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
 use crate::random;
-use crate::runs::calls::CalledBy;
 
 /// How often an event stream without events shows that it lives, and how long a call is waited for
 /// before its answer becomes a stream.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::calls::Calls;
+use super::Calls;
 use crate::backend::calls::Backends;
 use crate::backend::{peer, quota};
 use crate::config::Backend;

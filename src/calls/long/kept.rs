@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::super::record::CallRecorder;
+use super::super::{ActiveCall, Calls};
 use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::backend::{Handle, NotRecorded};
 use crate::clock;
@@ -18,14 +21,11 @@ use crate::model::sentences::sentence;
 use crate::model::{
     Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
 };
-use crate::runs::call_recorder::CallRecorder;
-use crate::runs::calls::ActiveCall;
-use crate::runs::{DrivenRun, Runs};
 use crate::traces::Context;
 
 /// What is needed to ask the peer for a call that continues, or to make it.
 #[derive(Debug)]
-pub(in crate::runs) struct Work {
+pub struct Work {
     pub request: Arc<CallRequest>,
     /// The journal's number of the run that began it; `None`: it was called by hand.
     pub slot: Option<Slot>,
@@ -54,7 +54,7 @@ impl Work {
 
 impl LongCalls {
     /// Keeps the peer's name for a long call.
-    pub(in crate::runs) fn named(&self, id: &CallId, handle: &Handle) {
+    pub fn named(&self, id: &CallId, handle: &Handle) {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return };
         if let Some(work) = &mut call.work {
@@ -69,7 +69,7 @@ impl LongCalls {
     /// # Errors
     ///
     /// The call was cancelled or forgotten: it must not be made.
-    pub(in crate::runs) fn reaches(
+    pub fn reaches(
         &self,
         id: &CallId,
         peer: Option<&Identity>,
@@ -95,7 +95,7 @@ impl LongCalls {
     }
 
     /// Takes back the first dispatch of a call, which did not happen. `write` is given its record.
-    pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnMut(Change)) {
+    pub fn not_reached(&self, id: &CallId, write: impl FnMut(Change)) {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
         if !std::mem::take(&mut call.is_taken) {
@@ -108,12 +108,12 @@ impl LongCalls {
         call.change(id).into_iter().for_each(write);
     }
 
-    pub(in crate::runs) fn knows(&self, id: &CallId) -> bool {
+    pub fn knows(&self, id: &CallId) -> bool {
         self.calls.lock().contains_key(id)
     }
 
     /// Whether nothing has reached the tool of the call `id` yet.
-    pub(in crate::runs) fn waits(&self, id: &CallId) -> bool {
+    pub fn waits(&self, id: &CallId) -> bool {
         self.calls.lock().get(id).is_some_and(LongCall::waits)
     }
 
@@ -130,7 +130,7 @@ impl LongCalls {
         }
     }
 
-    pub(in crate::runs) fn erase(&self, ids: impl IntoIterator<Item = CallId>) {
+    pub fn erase(&self, ids: impl IntoIterator<Item = CallId>) {
         let forgotten: Vec<_> = ids.into_iter().map(|id| Change::Forget(Key::Long(id))).collect();
         if let Some(journal) = self.journal.as_ref().filter(|_| !forgotten.is_empty()) {
             journal.write(forgotten);
@@ -177,17 +177,35 @@ impl LongCall {
     }
 }
 
-impl Runs {
-    /// Restores the long calls that an earlier process left.
-    pub(in crate::runs) fn restore_long_calls(self: &Arc<Self>, kept: Vec<(CallId, LongRecord)>) {
+/// The run that began a long call of an earlier process, as far as it is known here.
+#[derive(Debug, Default)]
+pub struct Beginning {
+    /// Cancels the call. A run that awaits its credential has no token; `cancel_of` finds the call by
+    /// its run.
+    pub stop: CancellationToken,
+    pub trace: Context,
+}
+
+impl Calls {
+    /// Restores the long calls that an earlier process left; `begun_by` knows their runs.
+    pub fn restore_long_calls(
+        self: &Arc<Self>,
+        kept: Vec<(CallId, LongRecord)>,
+        begun_by: impl Fn(&Of, Option<&CallingRun>) -> Beginning,
+    ) {
         for (id, record) in kept {
-            self.restore_long_call(&id, record);
+            self.restore_long_call(&id, record, &begun_by);
         }
-        let gone = make_room(&mut self.calls.long.calls.lock());
-        self.calls.long.erase(gone);
+        let gone = make_room(&mut self.long.calls.lock());
+        self.long.erase(gone);
     }
 
-    fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) {
+    fn restore_long_call(
+        self: &Arc<Self>,
+        id: &CallId,
+        record: LongRecord,
+        begun_by: impl Fn(&Of, Option<&CallingRun>) -> Beginning,
+    ) {
         let begun = Moment { wall: record.begun_at, up: record.begun_up };
         let LongRecord { app, of, backend, kind, .. } = record;
         let scope = Scope { app, of };
@@ -201,14 +219,14 @@ impl Runs {
         };
         if let Some((told, answer)) = record.ended {
             // If the age is not known, the result is kept rather too long than too short.
-            let age = self.journal().since(Moment { wall: told, up: None }).unwrap_or_default();
+            let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
             if age >= KEEP {
-                self.calls.long.erase([id.clone()]);
+                self.long.erase([id.clone()]);
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
                 let call = LongCall { backend: Some(route.backend), ..call };
-                self.calls.long.calls.lock().insert(id.clone(), call);
+                self.long.calls.lock().insert(id.clone(), call);
             }
             return;
         }
@@ -230,12 +248,10 @@ impl Runs {
             waits,
             begun,
         };
-        let (driven, trace) = self.begun_by(&scope.of, request.run.as_ref());
-        // A run that awaits its credential has no token; `cancel_of` finds the call by its run.
-        let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
+        let Beginning { stop, trace } = begun_by(&scope.of, request.run.as_ref());
         // If it is not known how long the call has run, its time counts as over.
-        let spent = self.journal().since(begun).unwrap_or(Duration::MAX);
-        let within = self.calls.settings().limits.pending_timeout;
+        let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
+        let within = self.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
         let name = &request.name;
         let over = match (&work.handle, waits) {
@@ -244,33 +260,18 @@ impl Runs {
             _ => Some(pending::lost(name)),
         };
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
-        let recorder = CallRecorder::long(self.calls.keeping(&scope.app), &work, spent);
-        recorder.goes_on((Arc::clone(&self.calls.long), id.clone()));
+        let recorder = CallRecorder::long(self.keeping(&scope.app), &work, spent);
+        recorder.goes_on((Arc::clone(&self.long), id.clone()));
         let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
-        self.calls.long.calls.lock().insert(id.clone(), call);
+        self.long.calls.lock().insert(id.clone(), call);
         if let Some(why) = over {
-            self.calls.long.finish(id, Answer::Error(why));
+            self.long.finish(id, Answer::Error(why));
             return;
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
-        let call = Arc::new(self.calls.activate(request, &trace, Arc::new(recorder), within));
+        let call = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
         // It has had its first answer from an earlier process.
         call.observer.running.pending();
-        self.calls.spawn_long(self.calls.executed(&call), call, id.clone(), stop);
-    }
-
-    /// The run that began a long call of an earlier process, if it is driven here, and the trace
-    /// context of its calls, if it is known.
-    fn begun_by(&self, of: &Of, by: Option<&CallingRun>) -> (Option<Arc<DrivenRun>>, Context) {
-        let is_it = |key: &RunKey| match of {
-            Of::Run { driven, .. } => key == driven,
-            Of::Session { .. } | Of::App => by.is_some_and(|by| by.is(key)),
-        };
-        let inner = self.inner.lock();
-        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
-            return (Some(Arc::clone(run)), run.trace.clone());
-        }
-        let waiting = inner.awaiting_credential.iter().find(|(key, _)| is_it(key));
-        (None, waiting.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default())
+        self.spawn_long(self.executed(&call), call, id.clone(), stop);
     }
 }

@@ -15,12 +15,12 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::KEEP_ANSWERS;
-use super::calls::Calls;
-use super::forgetting::beyond_bytes;
-use super::long_calls::AGAIN;
+use super::Calls;
+use super::long::AGAIN;
 use crate::journal::Replica;
 use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
+use crate::journal::room::KEYED_ANSWERS;
+use crate::limits::oldest::over_bytes;
 use crate::model::AppName;
 use crate::model::maps::HashMap;
 use crate::{clock, random};
@@ -177,7 +177,7 @@ impl Calls {
             _ => Err(NotAnswered::Unwritable),
         };
         let ended = if let Ok(body) = &answer {
-            let body = (body.len() <= KEEP_ANSWERS).then_some(body);
+            let body = (body.len() <= KEYED_ANSWERS).then_some(body);
             let kept = body.and_then(|body| serde_json::from_slice(body).ok());
             let is_kept = kept.is_some();
             record.answer = kept.or(record.answer);
@@ -216,7 +216,7 @@ impl Calls {
     }
 
     /// Restores the requests that earlier processes have recorded.
-    pub(super) fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
+    pub fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
         let mut requests = self.requests.lock();
         if self.journal.replica().is_some() {
             // This process goes on with what it has been asked itself. Of a request without an answer, the
@@ -248,7 +248,7 @@ fn make_room(requests: &mut Requests) -> Vec<Change> {
     let oldest = |requests: &Requests, most, size: fn(&Asked) -> usize| {
         let ended = requests.iter().filter(|(_, it)| it.has_ended(now) && size(it) > 0);
         let ended = ended.map(|(key, it)| (&key.0, (it.record.begun_at, size(it), key)));
-        beyond_bytes(most, ended).into_iter().cloned().collect::<Vec<_>>()
+        over_bytes(most, ended).into_iter().cloned().collect::<Vec<_>>()
     };
     let since = now.saturating_sub(KEEP);
     let old = requests.extract_if(|_, it| it.record.begun_at < since && it.has_ended(now));
@@ -257,7 +257,7 @@ fn make_room(requests: &mut Requests) -> Vec<Change> {
         requests.remove(&key);
         changes.push(Change::Forget(Key::Request(key)));
     }
-    for key in oldest(requests, KEEP_ANSWERS, Asked::size) {
+    for key in oldest(requests, KEYED_ANSWERS, Asked::size) {
         let asked = requests.get_mut(&key).expect("it was there");
         asked.answer = watch::channel(None).1;
         changes.push(Change::Request(key, asked.record.clone()));
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_app_that_takes_most_loses_its_oldest_answers_and_then_its_oldest_keys() {
-        let large = || Some(vec![b' '; KEEP_ANSWERS / 4]);
+        let large = || Some(vec![b' '; KEYED_ANSWERS / 4]);
         let mut requests: Requests = (1..=5)
             .map(|number| (key("a", number), ended(60_000 - number as Millis, large())))
             .chain([(key("b", 1), ended(120_000, Some(b"{}".to_vec())))])

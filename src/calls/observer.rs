@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Calls;
 use super::approvals::Decision;
-use super::calls::Calls;
 use super::history::{Outcome, Running};
 use crate::audit::Audit;
 use crate::model::approval::Outcome as Approval;
@@ -86,7 +86,7 @@ impl Calls {
     }
 
     /// Reports a call that is answered without being made.
-    pub(super) fn not_made(&self, call: &CallRequest, trace: &Context, ending: Ending) {
+    pub fn not_made(&self, call: &CallRequest, trace: &Context, ending: Ending) {
         if let Some(metrics) = self.backends.metrics(&call.route.backend) {
             metrics.ended.of(ending).inc();
         }

@@ -20,14 +20,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::kept::Beginning;
 pub(super) use self::kept::Work;
-use super::calls::{ActiveCall, Calls, Left};
-use super::forgetting::{beyond, beyond_bytes};
-use super::{DrivenRun, KEEP_BESIDE};
+use super::{ActiveCall, Calls, Left, RunScope};
 use crate::backend::NotRecorded;
 use crate::error_chain::error_chain;
 use crate::journal::record::{LongRecord, Millis};
-use crate::journal::{DatabaseError, Journal, Replica};
+use crate::journal::{DatabaseError, Journal, Replica, room};
+use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
 use crate::model::sentences::sentence;
@@ -43,9 +43,6 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most results of one app that are kept; the oldest are forgotten first.
 const KEEP_COUNT: usize = 500;
-/// About how many bytes of the journal the results of all apps may take. Beyond that, the app whose
-/// results take most loses its oldest one.
-const KEEP_BYTES: usize = KEEP_BESIDE / 4;
 
 /// Who may fetch the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,10 +131,10 @@ impl Finished {
 impl Scope {
     fn new(call: &ActiveCall) -> Self {
         let request = call.request();
-        let of = match (call.driven(), request.run.clone()) {
-            (Some(driven), Some(CallingRun { workspace, run, session })) => match session {
+        let of = match (call.scope.as_ref(), request.run.clone()) {
+            (Some(scope), Some(CallingRun { workspace, run, session })) => match session {
                 Some(session) => Of::Session { workspace, session },
-                None => Of::Run { driven: driven.key.clone(), agent_run: run },
+                None => Of::Run { driven: scope.key.clone(), agent_run: run },
             },
             _ => Of::App,
         };
@@ -207,7 +204,7 @@ impl LongCalls {
     }
 
     /// Cancels the calls that `run` began.
-    pub(super) fn cancel_of(&self, run: &RunKey) {
+    pub fn cancel_of(&self, run: &RunKey) {
         for call in self.calls.lock().values().filter(|call| call.is_of(run)) {
             call.stop.cancel();
         }
@@ -215,7 +212,7 @@ impl LongCalls {
 
     /// Forgets the calls of every scope that `is_over`: no caller can fetch their results any more.
     /// Calls that still run are cancelled, as the model could not learn of their effects.
-    pub(super) fn forget(&self, is_over: impl Fn(&Of) -> bool) {
+    pub fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
         self.calls.lock().retain(|id, call| {
             let keep = !is_over(&call.scope.of);
@@ -238,17 +235,17 @@ fn make_room(calls: &mut HashMap<CallId, LongCall>) -> Vec<CallId> {
     let all: Vec<_> = calls.iter().filter_map(finished).collect();
     let (old, kept): (Vec<_>, Vec<_>) = all.iter().partition(|(_, at, ..)| at.elapsed() >= KEEP);
     let mut gone: HashSet<&CallId> = old.into_iter().map(|(.., id)| id).collect();
-    gone.extend(beyond(KEEP_COUNT, kept.iter().map(|(app, at, _, id)| (app, (*at, id)))));
+    gone.extend(over_count(KEEP_COUNT, kept.iter().map(|(app, at, _, id)| (app, (*at, id)))));
     let kept = kept.into_iter().filter(|(.., id)| !gone.contains(id));
     let kept: Vec<_> = kept.map(|(app, at, size, id)| (app, (*at, *size, id))).collect();
-    gone.extend(beyond_bytes(KEEP_BYTES, kept.into_iter()));
+    gone.extend(over_bytes(room::LONG_RESULTS, kept.into_iter()));
     calls.retain(|id, _| !gone.contains(id));
     gone.into_iter().cloned().collect()
 }
 
 /// How long a call is waited for before its first answer, and how its run then asks for its result.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub struct Patience {
     after: Duration,
     /// The name of the tool that fetches results.
     fetch: String,
@@ -257,18 +254,18 @@ pub(super) struct Patience {
 impl Calls {
     /// How long to wait before the first answer. `None`: the call cannot become a long call, as its
     /// backend has no `pending_after`, or its caller lacks the tool that fetches the result.
-    pub(super) fn patience(&self, route: &Route, driven: Option<&DrivenRun>) -> Option<Patience> {
+    pub fn patience(&self, route: &Route, scope: Option<&RunScope>) -> Option<Patience> {
         if !matches!(route.target, Target::Tool { .. }) {
             return None;
         }
         let after = self.backends.rules(&route.backend)?.pending_after?;
-        Some(Patience { after, fetch: self.fetch_tool(driven)? })
+        Some(Patience { after, fetch: self.fetch_tool(scope)? })
     }
 
     /// The name of the tool that fetches results, for a run or for calls by hand.
-    fn fetch_tool(&self, driven: Option<&DrivenRun>) -> Option<String> {
-        match driven {
-            Some(driven) => driven.table.results().map(str::to_owned),
+    fn fetch_tool(&self, scope: Option<&RunScope>) -> Option<String> {
+        match scope {
+            Some(scope) => scope.table.results().map(str::to_owned),
             None => {
                 let offer = self.backends.registry.offer();
                 Some(offer.routes.own(Own::Results)?.to_string())
@@ -278,7 +275,7 @@ impl Calls {
 
     /// Makes a call. Returns its answer if that comes in time, and otherwise the first answer,
     /// which says that the call continues. Until then, dropping the future cancels the call.
-    pub(super) async fn call(
+    pub async fn call(
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
@@ -310,7 +307,7 @@ impl Calls {
         let can_be_cut = too_large.is_none();
         let text = too_large.unwrap_or(text);
         // Only what is kept may be promised: there may be no room for it.
-        let kept = self.fetch_tool(call.driven()).zip(new_id()).filter(|(_, id)| {
+        let kept = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
             self.long.begin(id.clone(), LongCall::of(call, CancellationToken::new()));
             self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
         });
@@ -359,7 +356,7 @@ impl Calls {
             true => pending::waits(&id, tool, &fetch),
             false => pending::goes_on(&id, tool, &fetch),
         };
-        let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
+        let stop = call.scope.as_ref().map(|scope| scope.stop.child_token()).unwrap_or_default();
         self.long.begin(id.clone(), LongCall::of(&call, stop.clone()));
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
@@ -474,12 +471,12 @@ impl Calls {
         };
         Ok(match fetched {
             Fetched::Running { tool, waits } => {
-                let fetch = self.fetch_tool(call.driven());
+                let fetch = self.fetch_tool(call.scope.as_ref());
                 pending::still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL), waits)
             }
             Fetched::Finished(answer, backend) => {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
-                part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
+                part(&answer, &asked, max, self.fetch_tool(call.scope.as_ref()).as_deref())
             }
             Fetched::Unknown => Answer::Error(sentence("no_such_call", &[])),
         })

@@ -15,14 +15,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::answer::POST_WITHIN;
 use super::history::HistoryId;
-use super::long_calls::{LongCalls, Work};
+use super::long::{LongCalls, Work};
 use super::shares::Share;
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
-use crate::model::recovery::Known;
+use crate::model::recovery::{Known, LOCAL_TOOL_TIMEOUT};
 use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, Workspace};
 
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
@@ -34,7 +33,7 @@ const LAST_POST: Duration = Duration::from_secs(10);
 
 /// What a recorder needs.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub struct Keeping {
     pub(super) journal: Arc<Journal>,
     /// Cancelled when the bridge shuts down and no longer waits for calls.
     pub(super) leaving: CancellationToken,
@@ -45,28 +44,28 @@ pub(super) struct Keeping {
 /// Records the stages of one call. A call by hand has no record before it continues after a first
 /// answer: after a restart, no caller could ask for it.
 #[derive(Debug)]
-pub(super) struct CallRecorder {
+pub struct CallRecorder {
     keeping: Keeping,
     is_by_hand: bool,
-    pub(super) key: CallKey,
+    pub key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process first knew the call.
     since: Instant,
     /// Its name in the history, once it is made.
-    pub(super) shown: OnceLock<HistoryId>,
+    pub shown: OnceLock<HistoryId>,
     /// Set when it becomes a long call.
     long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// For how long earlier processes had known it, by the clocks that outlive a process.
     before: Duration,
     /// Cancelled when the journal has refused its dispatch, as another driver makes the call.
-    pub(super) taken: CancellationToken,
+    pub taken: CancellationToken,
     /// Whether the journal was given an answer, which the next one replaces.
     has_answer: AtomicBool,
 }
 
 impl CallRecorder {
     /// The recorder of a call that was just read; `seq` is the last event of its run that was read.
-    pub(super) fn new(
+    pub fn new(
         keeping: Keeping,
         slot: Slot,
         agent_run: Option<&RunId>,
@@ -87,13 +86,13 @@ impl CallRecorder {
     }
 
     /// Has one of all replicas send the call, as drivers of other runs may read it, too.
-    pub(super) fn claimed_for(mut self, agent_run: Option<(Workspace, RunId)>) -> Self {
+    pub fn claimed_for(mut self, agent_run: Option<(Workspace, RunId)>) -> Self {
         self.record.get_mut().claim = agent_run;
         self
     }
 
     /// The recorder of a call by hand.
-    pub(super) fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
+    pub fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
         let tool_use = call.tool_use.clone();
         let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.
@@ -101,7 +100,7 @@ impl CallRecorder {
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
-    pub(super) fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
+    pub fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
         let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
         {
             let mut record = recorder.record.lock();
@@ -127,7 +126,7 @@ impl CallRecorder {
     }
 
     /// The recorder of a call that an earlier process has left, with the size of its answer.
-    pub(super) fn kept(keeping: Keeping, key: CallKey, record: CallRecord, answer: usize) -> Self {
+    pub fn kept(keeping: Keeping, key: CallKey, record: CallRecord, answer: usize) -> Self {
         keeping.share.hold(size(&record) + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
         // If that is not known, its time counts as over: MANTYX may not wait for it any more.
@@ -136,12 +135,12 @@ impl CallRecorder {
     }
 
     /// The change that writes the record as it is now.
-    pub(super) fn change(&self) -> Change {
+    pub fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record.lock().clone())
     }
 
     /// Counts the call as dispatched, as the record of its dispatch may be lost.
-    pub(super) fn doubt(&self) {
+    pub fn doubt(&self) {
         let mut record = self.record.lock();
         if record.stage == Stage::Received {
             record.stage = Stage::Dispatched;
@@ -150,12 +149,12 @@ impl CallRecorder {
     }
 
     /// The rest of `whole`, which began when the call was read.
-    pub(super) fn left_of(&self, whole: Duration) -> Duration {
+    pub fn left_of(&self, whole: Duration) -> Duration {
         whole.saturating_sub(self.before).saturating_sub(self.since.elapsed())
     }
 
     /// For how long its answer may be posted, if MANTYX waits for `whole`.
-    pub(super) fn post_within(&self, whole: Duration, is_kept: bool) -> Duration {
+    pub fn post_within(&self, whole: Duration, is_kept: bool) -> Duration {
         let is_new = self.before.is_zero() && !is_kept;
         let least = if is_new { Duration::ZERO } else { POST_KEPT };
         self.left_of(whole).max(least)
@@ -163,7 +162,7 @@ impl CallRecorder {
 
     /// Resolves at shutdown if the call's peer has named the work, so that the next process can ask
     /// for it.
-    pub(super) async fn left(&self) {
+    pub async fn left(&self) {
         self.keeping.leaving.cancelled().await;
         let is_answered = self.record.lock().stage >= Stage::Answered;
         if self.handle().is_none() || is_answered {
@@ -173,7 +172,7 @@ impl CallRecorder {
 
     /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the call
     /// has not reached its tool here.
-    pub(super) async fn lost_with(&self, lost: &CancellationToken) {
+    pub async fn lost_with(&self, lost: &CancellationToken) {
         tokio::select! {
             () = self.taken.cancelled() => return,
             () = lost.cancelled() => (),
@@ -185,17 +184,17 @@ impl CallRecorder {
     }
 
     /// The peer's name for the work that the call has started.
-    pub(super) fn handle(&self) -> Option<Handle> {
+    pub fn handle(&self) -> Option<Handle> {
         self.record.lock().handle.clone().map(Handle)
     }
 
     /// The peer that the call was dispatched to.
-    pub(super) fn peer(&self) -> Option<Identity> {
+    pub fn peer(&self) -> Option<Identity> {
         self.record.lock().peer.clone()
     }
 
     /// What `model::recovery` decides by; MANTYX waits for `whole`.
-    pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
+    pub fn known(&self, repeatable: bool, whole: Duration) -> Known {
         let record = self.record.lock();
         // A call without its arguments cannot be made.
         let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
@@ -205,7 +204,7 @@ impl CallRecorder {
     }
 
     /// The call as it was read; with `null` for arguments that are not kept any more.
-    pub(super) fn call(&self) -> Call {
+    pub fn call(&self) -> Call {
         let record = self.record.lock();
         Call {
             tool_use: self.key.tool_use.clone(),
@@ -219,7 +218,7 @@ impl CallRecorder {
 
     /// Whether the app's share has room for all of its open calls, with the arguments of this one.
     /// If not, the arguments are dropped, and the call must not be made.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         let mut record = self.record.lock();
         // A call that may have reached its tool is checked again before its next dispatch.
         let has_room = self.keeping.share.fits() || record.stage != Stage::Received;
@@ -240,7 +239,7 @@ impl CallRecorder {
     ///
     /// Returns the body that is to be posted: another replica may have answered the call. It is empty
     /// if nothing is to be posted, as another driver answers the call, or may.
-    pub(super) async fn answered(&self, body: Bytes) -> Bytes {
+    pub async fn answered(&self, body: Bytes) -> Bytes {
         let answer = {
             let mut record = self.record.lock();
             record.stage = Stage::Answered;
@@ -264,18 +263,18 @@ impl CallRecorder {
             // An earlier answer that this one replaces.
             changes.push(Change::Forget(Key::Answer(self.key.clone())));
         }
-        let within = self.post_within(POST_WITHIN, false).saturating_sub(LAST_POST);
+        let within = self.post_within(LOCAL_TOOL_TIMEOUT, false).saturating_sub(LAST_POST);
         let other = self.keeping.journal.keep_answer(&self.key, changes, within).await;
         other.unwrap_or(body)
     }
 
     /// Closes the call, as MANTYX no longer waits for its answer.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.keeping.journal.write(self.closed());
     }
 
     /// The changes that close the call.
-    pub(super) fn closed(&self) -> Vec<Change> {
+    pub fn closed(&self) -> Vec<Change> {
         {
             let mut record = self.record.lock();
             (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
@@ -286,13 +285,13 @@ impl CallRecorder {
 
     /// The changes that leave the call to another driver for good. They must be durable: the other
     /// driver may have ended, and be forgotten, before this one reads the call again.
-    pub(super) fn left_to_others(&self) -> Vec<Change> {
+    pub fn left_to_others(&self) -> Vec<Change> {
         self.record.lock().is_others = true;
         self.closed()
     }
 
     /// Turns the call into the long call `to`, as it has had its first answer.
-    pub(super) fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
+    pub fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
         // A call becomes a long call only once.
         self.long.set(to).ok();
     }
@@ -313,17 +312,17 @@ impl CallRecorder {
     }
 
     /// Whether the next process knows of the call.
-    pub(super) fn is_kept(&self) -> bool {
+    pub fn is_kept(&self) -> bool {
         !self.is_by_hand || self.long.get().is_some()
     }
 
     /// Whether the call has neither reached its tool nor been answered.
-    pub(super) fn is_received(&self) -> bool {
+    pub fn is_received(&self) -> bool {
         self.record.lock().stage == Stage::Received
     }
 
     /// Whether the tool may have been reached.
-    pub(super) fn has_reached_tool(&self) -> bool {
+    pub fn has_reached_tool(&self) -> bool {
         match self.long.get() {
             Some((calls, id)) => !calls.waits(id),
             None => !self.is_received(),

@@ -118,7 +118,7 @@ async fn the_oldest_results_of_an_app_go_first() {
     assert_eq!((fetch(&calls, "call_1"), fetch(&calls, "call_2")), (None, Some("x".to_owned())));
     assert_ne!(calls.fetch(&"other".into(), &scope("b", Of::App)), Fetched::Unknown);
 
-    let large = "x".repeat(KEEP_BYTES / 2 - 1_000);
+    let large = "x".repeat(room::LONG_RESULTS / 2 - 1_000);
     for id in ["large_1", "large_2"] {
         tokio::time::advance(Duration::from_millis(1)).await;
         finished(&calls, id, &large);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::approvals::{Decision, TooMany};
-use super::calls::{ActiveCall, Calls, Left};
+use super::{ActiveCall, Calls, Left};
 use crate::backend::{MAX_QUESTION, peer};
 use crate::model::approval::Outcome;
 use crate::model::question::Question;

@@ -9,14 +9,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::journal;
+use crate::journal::room::OPEN_CALLS;
 use crate::model::AppName;
 use crate::model::maps::HashMap;
 use crate::settings::Settings;
-
-/// About how many bytes of the journal are for the arguments and answers of open calls. One half is
-/// divided equally among the apps; any app may use the other half.
-pub(super) const KEEP_OPEN: usize = journal::MAX_SIZE / 8 * 3;
 
 /// What the open calls of all apps hold.
 #[derive(Debug, Clone)]
@@ -51,7 +47,7 @@ impl Shares {
 impl Held {
     /// Whether `app` holds no more than its share and the free part of the common half.
     fn fits(&self, app: &AppName) -> bool {
-        let half = KEEP_OPEN / 2;
+        let half = OPEN_CALLS / 2;
         let share = half / self.settings.borrow().apps.len().max(1);
         let common = |bytes: &usize| bytes.saturating_sub(share);
         let own = self.by_app.get(app).map_or(0, common);
@@ -107,8 +103,8 @@ mod tests {
         let shares = Shares::new(read);
         let [a, more_of_a, b, more_of_b] =
             ["a", "a", "b", "b"].map(|app| shares.of(&AppName::from(app)));
-        let half = KEEP_OPEN / 2;
-        let share = KEEP_OPEN / 4;
+        let half = OPEN_CALLS / 2;
+        let share = OPEN_CALLS / 4;
         assert!(a.hold(share + half), "what is common is for whoever needs it");
         assert!(!more_of_a.hold(1) && !a.fits());
         assert!(b.hold(share) && b.fits(), "it has its own");

@@ -135,11 +135,11 @@ type Decided = Result<Approval, Undecidable>;
 
 /// The app has as many waiting calls as it may, or they are as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooMany;
+pub struct TooMany;
 
 /// A question that waits. Dropped without a decision, it is withdrawn.
 #[derive(Debug)]
-pub(super) struct Question<'a> {
+pub struct Question<'a> {
     approvals: &'a Approvals,
     number: u64,
     decision: oneshot::Receiver<Decision>,
@@ -154,7 +154,7 @@ impl Approvals {
 
     /// Asks about a call, or what its server asks, with what marks that question. Without a decision
     /// before `until`, it counts as denied.
-    pub(super) fn ask(
+    pub fn ask(
         &self,
         call: &CallRequest,
         question: Option<(question::Question, &str)>,

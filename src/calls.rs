@@ -3,6 +3,17 @@
 //!
 //! Must not: post an answer, or know how far the journal is.
 
+pub mod approvals;
+pub mod changes;
+pub mod history;
+pub mod long;
+mod observer;
+pub mod once;
+mod permission_check;
+mod questions;
+pub mod record;
+mod shares;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +25,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use super::DrivenRun;
-use super::approvals::{Approvals, Decision, TooMany};
-use super::call_observer::CallObserver;
-use super::call_recorder::{CallRecorder, Keeping};
-use super::changes::Changes;
-use super::driven::InFlight;
-use super::history::History;
-use super::idempotency::Requests;
-use super::long_calls::{LongCalls, Patience};
-use super::permission_check::PermissionCheck;
-use super::shares::Shares;
+use self::approvals::{Approvals, Decision, TooMany};
+use self::changes::Changes;
+use self::history::History;
+use self::long::{LongCalls, Patience};
+use self::observer::CallObserver;
+use self::once::Requests;
+use self::permission_check::PermissionCheck;
+use self::record::{CallRecorder, Keeping};
+use self::shares::Shares;
 use crate::audit::Audit;
 use crate::backend::calls::{Backends, CallContext};
 use crate::backend::peer::PermissionCheck as _;
@@ -34,13 +43,14 @@ use crate::backend::{McpClient, Question};
 use crate::budget;
 use crate::config::App;
 use crate::journal::Journal;
+use crate::limits::counted::Counted;
 use crate::model::approval::Outcome;
 use crate::model::catalog_search::{resolved, unresolved};
 use crate::model::rights::CallRefusal;
 use crate::model::sentences::sentence;
 use crate::model::{
     Answer, AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Own, Permission, Route,
-    Target, approval, catalog_search, globs,
+    RunKey, Table, Target, approval, catalog_search, globs,
 };
 use crate::settings::Settings;
 use crate::tasks::in_background;
@@ -52,7 +62,7 @@ const QUESTIONS: usize = 16;
 /// The bridge shuts down before the call was made. The next process makes the call, or asks a
 /// person again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left;
+pub struct Left;
 
 /// Makes calls, for runs and by hand, and keeps their history.
 #[derive(Debug)]
@@ -65,23 +75,23 @@ pub struct Calls {
     pub audit: Option<Arc<Audit>>,
     /// Tells of each reload.
     pub settings: watch::Receiver<Arc<Settings>>,
-    pub(super) long: Arc<LongCalls>,
+    pub long: Arc<LongCalls>,
     /// The requests with an `Idempotency-Key`.
-    pub(super) requests: parking_lot::Mutex<Requests>,
-    pub(super) journal: Arc<Journal>,
+    requests: parking_lot::Mutex<Requests>,
+    pub journal: Arc<Journal>,
     /// The feed of changes of runs, calls and approvals.
     pub changes: Changes,
     /// How many bytes of the journal the open calls of each app take.
     shares: Shares,
-    pub(super) tracker: TaskTracker,
+    pub tracker: TaskTracker,
     /// Cancelled at shutdown: no new calls are accepted, and those in flight are finished.
-    pub(super) drain: CancellationToken,
+    pub drain: CancellationToken,
     /// Cancelled when the time for the calls by hand is over: they are answered, while their clients
     /// are still connected.
-    pub(super) cut: CancellationToken,
+    pub cut: CancellationToken,
     /// Cancelled later in the shutdown: the bridge stops waiting for calls whose work a peer has
     /// named.
-    pub(super) leave: CancellationToken,
+    pub leave: CancellationToken,
 }
 
 /// What wants a call that no driven run has asked for.
@@ -92,33 +102,44 @@ pub struct CalledBy {
     pub client: Option<Arc<McpClient>>,
 }
 
+/// What a call knows of the driven run that waits for it.
+///
+/// Calls are made by hand, for MCP clients and for other runtimes, too: this is all that the run of a
+/// call may decide about it.
+#[derive(Debug)]
+pub struct RunScope {
+    /// The driven run: of a call in an eval, the eval.
+    pub key: RunKey,
+    /// The tools that the run was given.
+    pub table: Arc<Table>,
+    /// Cancels the call, with its run.
+    pub stop: CancellationToken,
+    /// Counts the call as one of its run's, until it has ended.
+    pub _in_flight: Counted,
+}
+
 /// A call under way.
 #[derive(Debug)]
-pub(super) struct ActiveCall {
+pub struct ActiveCall {
     pub context: CallContext,
     pub recorder: Arc<CallRecorder>,
-    pub observer: CallObserver,
-    pub(super) permission_check: Arc<PermissionCheck>,
+    observer: CallObserver,
+    permission_check: Arc<PermissionCheck>,
     /// What the call's server asks a person.
     pub questions: tokio::sync::Mutex<mpsc::Receiver<Question>>,
     /// The run that waits for the call. `None` for a call by hand, and for one whose first answer
     /// an earlier process has posted.
-    pub in_flight: Option<InFlight>,
+    pub scope: Option<RunScope>,
 }
 
 impl ActiveCall {
-    pub(super) fn request(&self) -> &CallRequest {
+    pub fn request(&self) -> &CallRequest {
         &self.context.request
     }
 
     /// The name that the model called.
-    pub(super) fn tool(&self) -> &str {
+    pub fn tool(&self) -> &str {
         &self.request().name
-    }
-
-    /// The run that waits for the call.
-    pub(super) fn driven(&self) -> Option<&DrivenRun> {
-        self.in_flight.as_ref().map(|call| &*call.run)
     }
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
@@ -134,7 +155,7 @@ impl ActiveCall {
     /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
     /// without one, MANTYX would wait until the call times out, and the model would not learn
     /// whether the tool was reached.
-    pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
+    pub fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
             let app = &self.request().app;
             let tool = self.tool();
@@ -218,7 +239,7 @@ impl Calls {
     }
 
     /// What the recorder of a call of `app` needs.
-    pub(super) fn keeping(&self, app: &AppName) -> Keeping {
+    pub fn keeping(&self, app: &AppName) -> Keeping {
         Keeping {
             journal: Arc::clone(&self.journal),
             leaving: self.leave.clone(),
@@ -270,7 +291,7 @@ impl Calls {
     /// Prepares the call of `request`. Its time `within` counts from when the recorder was created,
     /// in this process or an earlier one. If the recorder knows work that a peer has named, the
     /// peer is asked for that work.
-    pub(super) fn activate(
+    pub fn activate(
         &self,
         request: Arc<CallRequest>,
         trace: &Context,
@@ -303,7 +324,7 @@ impl Calls {
             recorder: Arc::clone(&recorder) as _,
         };
         let questions = tokio::sync::Mutex::new(questions);
-        ActiveCall { context, recorder, observer, permission_check, questions, in_flight: None }
+        ActiveCall { context, recorder, observer, permission_check, questions, scope: None }
     }
 
     /// Makes a call from its checks to its end: validates it, has it approved, and admits it. Then
@@ -312,7 +333,7 @@ impl Calls {
     /// The permission is checked here first, so that no person is asked about a call that cannot be
     /// made. The backend checks it again just before the dispatch, as a reload may have changed it
     /// while the call waited for a person and a permit.
-    pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
+    pub async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
         let request = &call.context.request;
         let route = &request.route;
         if let Target::Own(own) = route.target {
@@ -372,7 +393,7 @@ impl Calls {
     /// The answer to a search for tools. A run's is limited to the tools that it can call.
     async fn find(&self, call: &ActiveCall) -> Answer {
         let offer = self.offer(&call.request().app);
-        let table = call.driven().map(|run| Arc::clone(&run.table));
+        let table = call.scope.as_ref().map(|scope| Arc::clone(&scope.table));
         let request = Arc::clone(&call.context.request);
         let found = in_background(move || {
             catalog_search::find(request.arguments.get(), &offer, table.as_deref())
@@ -427,7 +448,7 @@ impl Calls {
 impl Settings {
     /// How long a call may take. A call with `patience` may continue after a first answer and has
     /// longer.
-    pub(super) fn within(&self, patience: Option<&Patience>) -> Duration {
+    pub fn within(&self, patience: Option<&Patience>) -> Duration {
         patience.map_or(self.limits.timeout, |_| self.limits.pending_timeout)
     }
 

@@ -41,7 +41,7 @@ impl Change {
 
 impl Changes {
     /// Announces a change, if there are subscribers.
-    pub(super) fn tell(&self, change: impl FnOnce() -> Change) {
+    pub fn tell(&self, change: impl FnOnce() -> Change) {
         if self.0.receiver_count() > 0 {
             self.0.send(change()).ok();
         }
