@@ -6,14 +6,11 @@
 
 mod kept;
 
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -22,7 +19,8 @@ use tracing::{info, warn};
 
 pub use self::kept::Beginning;
 pub(super) use self::kept::Work;
-use super::{ActiveCall, Calls, Left, RunScope};
+use super::Calls;
+use super::active::{ActiveCall, Deferred, RunScope};
 use crate::backend::NotRecorded;
 use crate::error_chain::error_chain;
 use crate::journal::record::{LongRecord, Millis};
@@ -130,7 +128,7 @@ impl Finished {
 
 impl Scope {
     fn new(call: &ActiveCall) -> Self {
-        let request = call.request();
+        let request = &call.request;
         let of = match (call.scope.as_ref(), request.run.clone()) {
             (Some(scope), Some(CallingRun { workspace, run, session })) => match session {
                 Some(session) => Of::Session { workspace, session },
@@ -279,7 +277,7 @@ impl Calls {
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
-    ) -> Result<Made, Left> {
+    ) -> Result<Made, Deferred> {
         let made = self.begun(Arc::clone(&call), patience).await?;
         Ok(Made { answer: self.shortened(&call, made.answer).await, ..made })
     }
@@ -287,7 +285,7 @@ impl Calls {
     /// The answer as long as the operator wants it. The rest is kept, for the tool that fetches
     /// results.
     async fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
-        let route = &call.request().route;
+        let route = &call.request.route;
         let max = match route.target {
             Target::Tool { .. } => self.backends.rules(&route.backend).and_then(|it| it.max_result),
             Target::Stub | Target::Own(_) => None,
@@ -295,7 +293,7 @@ impl Calls {
         let Some(max) = max else { return answer };
         let Answer::Result { text, files } = answer else { return answer };
         // An MCP client gets the shorter answer, too. But what has a schema cannot be cut.
-        let client = call.context.client.as_ref();
+        let client = call.client.as_ref();
         let structured = client.and_then(|client| client.structured());
         let too_large = structured.filter(|it| it.len() > max);
         if text.len() <= max && too_large.is_none() {
@@ -326,20 +324,20 @@ impl Calls {
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
-    ) -> Result<Made, Left> {
-        let executed = self.executed(&call);
+    ) -> Result<Made, Deferred> {
+        let executed = Arc::clone(self).execute(Arc::clone(&call));
         let Some(Patience { after, fetch }) = patience else {
-            return call.ends(executed.await);
+            return executed.await;
         };
         let mut executed = Box::pin(executed);
         // The time that an earlier process has waited counts.
         let mut patience = call.recorder.left_of(after);
         loop {
             if let Ok(made) = timeout(patience, &mut executed).await {
-                return call.ends(made);
+                return made;
             }
             // After its answer, a client could not be asked any more.
-            let client = call.context.client.as_ref();
+            let client = call.client.as_ref();
             if client.is_none_or(|client| client.open_questions.load(Ordering::Relaxed) == 0) {
                 break;
             }
@@ -347,14 +345,16 @@ impl Calls {
         }
         // At shutdown there is no later moment to fetch the result in, so the call is waited for.
         let Some(id) = (!self.drain.is_cancelled()).then(new_id).flatten() else {
-            return call.ends(executed.await);
+            return executed.await;
         };
         call.observer.goes_on();
         let tool = call.tool();
-        info!(app = %call.request().app, tool, call = %id, "the call goes on");
-        let first = match call.observer.is_waiting() && !call.recorder.has_reached_tool() {
-            true => pending::waits(&id, tool, &fetch),
-            false => pending::goes_on(&id, tool, &fetch),
+        info!(app = %call.request.app, tool, call = %id, "the call goes on");
+        let waits_for_a_person = call.observer.is_waiting() && !call.recorder.has_reached_tool();
+        let first = if waits_for_a_person {
+            pending::waits(&id, tool, &fetch)
+        } else {
+            pending::goes_on(&id, tool, &fetch)
         };
         let stop = call.scope.as_ref().map(|scope| scope.stop.child_token()).unwrap_or_default();
         self.long.begin(id.clone(), LongCall::of(&call, stop.clone()));
@@ -367,34 +367,24 @@ impl Calls {
         Ok(Made::from(first))
     }
 
-    /// Executes a call, in whatever task polls this; a panic is an outcome.
-    fn executed(
-        self: &Arc<Self>,
-        call: &Arc<ActiveCall>,
-    ) -> impl Future<Output = thread::Result<Result<Made, Left>>> + Send + use<> {
-        let calls = Arc::clone(self);
-        let call = Arc::clone(call);
-        AssertUnwindSafe(async move { calls.execute(&call).await }).catch_unwind()
-    }
-
     /// Continues a long call to its end, or until its run is cancelled, in a task of its own.
     fn spawn_long(
         self: &Arc<Self>,
-        executed: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
+        executed: impl Future<Output = Result<Made, Deferred>> + Send + 'static,
         call: Arc<ActiveCall>,
         id: CallId,
         stop: CancellationToken,
     ) {
         let calls = Arc::clone(self);
-        let app = call.request().app.clone();
+        let app = call.request.app.clone();
         let to_its_end = async move {
             let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
                 () = stop.cancelled() => Ok(Answer::Error(sentence("cancelled_with_run", &[]))),
-                made = executed => match call.ends(made) {
+                made = executed => match made {
                     Ok(made) => Ok(made.answer),
-                    Err(Left) => Err("the next process, which asks for approval again"),
+                    Err(Deferred) => Err("the next process, which asks for approval again"),
                 },
                 // It became a long call while its dispatch was written.
                 () = call.recorder.taken.cancelled() => {
@@ -407,7 +397,7 @@ impl Calls {
                 Err(heir) => return info!(call = %id, "left to {heir}"),
             };
             let ok = matches!(answer, Answer::Result { .. });
-            let app = &call.request().app;
+            let app = &call.request.app;
             info!(%app, tool = call.tool(), call = %id, ok, "the call has ended");
             drop(call);
             calls.long.finish(&id, answer);
@@ -445,7 +435,7 @@ impl Calls {
 
     /// The answer to the tool that fetches the result of a long call; the error is one, too.
     pub(super) async fn result_of(&self, call: &ActiveCall) -> Result<Answer, String> {
-        let asked = pending::read(call.request().arguments.get())?;
+        let asked = pending::read(call.request.arguments.get())?;
         let scope = Scope::new(call);
         let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
         let fetched = tokio::select! {

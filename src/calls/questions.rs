@@ -3,49 +3,24 @@
 //!
 //! Must not: know what an answer must be (model/question.rs does), or who may give it.
 
-use std::future;
-use std::pin::pin;
-
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::Calls;
+use super::active::{ActiveCall, Deferred};
 use super::approvals::{Decision, TooMany};
-use super::{ActiveCall, Calls, Left};
 use crate::backend::{MAX_QUESTION, peer};
 use crate::model::approval::Outcome;
 use crate::model::question::Question;
-use crate::model::{Answer, Made, approval, question};
+use crate::model::{approval, question};
 
 impl Calls {
-    /// Has the backend make an admitted call, and a person asked what its server asks meanwhile. If
-    /// the call then fails, its error also says what became of the question.
-    pub(super) async fn make(&self, call: &ActiveCall) -> Result<Made, Left> {
-        let mut made = pin!(self.backends.call(&call.context));
-        let mut questions = call.questions.lock().await;
-        let mut told = None;
-        let mut made = loop {
-            let put = async {
-                let Some(question) = questions.recv().await else { return future::pending().await };
-                self.put(call, question).await
-            };
-            tokio::select! {
-                biased;
-                made = &mut made => break made,
-                put = put => told = put?.or(told),
-            }
-        };
-        if let (Answer::Error(why), Some(told)) = (&mut made.answer, told) {
-            *why = format!("{why} {told}");
-        }
-        Ok(made)
-    }
-
     /// Puts one question to a person. Returns what the model is told if the call fails.
-    async fn put(
+    pub(super) async fn put(
         &self,
         call: &ActiveCall,
         question: peer::Question,
-    ) -> Result<Option<String>, Left> {
+    ) -> Result<Option<String>, Deferred> {
         // Before a person has the question, the call's record has it, if the server can be answered
         // after a crash.
         self.journal.keep(Vec::new()).await;
@@ -61,7 +36,7 @@ impl Calls {
             Ok(Decision { outcome: Outcome::Withdrawn, .. })
                 if key.is_some() && call.recorder.is_kept() =>
             {
-                return Err(Left);
+                return Err(Deferred);
             }
             Ok(Decision { outcome, content, reason, .. }) => {
                 (outcome, content, approval::unanswered(outcome, reason.as_deref()))
@@ -80,11 +55,11 @@ impl Calls {
         question: Option<(Question, &str)>,
         over: impl Future<Output = ()>,
     ) -> Result<Decision, TooMany> {
-        let left = call.context.deadline.saturating_duration_since(Instant::now());
+        let left = call.deadline.saturating_duration_since(Instant::now());
         let until = Instant::now() + approval::patience(left);
         let is_servers = question.is_some();
         let again = if is_servers { None } else { call.permission_check.why_again() };
-        let asked = self.approvals.ask_again(call.request(), question, again, until)?;
+        let asked = self.approvals.ask_again(&call.request, question, again, until)?;
         call.observer.waits(is_servers);
         let decision = tokio::select! {
             decision = asked.decided() => decision,

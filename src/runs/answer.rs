@@ -3,24 +3,22 @@
 //! Must not: decide whether a call is made (`model::run` and `model::recovery` do).
 
 use std::borrow::Cow;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::info;
 
 use super::credential::OfRun;
 use super::{DrivenRun, Runs};
-use crate::calls::Left;
+use crate::calls::Deferred;
 use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::model::answer::Answer;
 use crate::model::call::CallRequest;
-use crate::model::ending::{Ending, Made};
+use crate::model::ending::Ending;
 use crate::model::event::Call;
 use crate::model::ids::ToolUseId;
 use crate::model::offer::Route;
@@ -61,21 +59,8 @@ pub(super) async fn answer(
 ) {
     let to = run.asked_by(&call);
     let tool_use = call.tool_use.clone();
-    let tool = call.name.clone();
     let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
-    let body = body(&runs, &run, call, task, &recorder);
-    let body = match AssertUnwindSafe(body).catch_unwind().await {
-        Ok(Some(body)) => body,
-        Ok(None) => return,
-        Err(_panic) => {
-            error!(
-                run = %run.key.run, toolUseId = %tool_use, tool,
-                "a call's task panicked; answering the call with an error"
-            );
-            let Made { answer, .. } = Made::internal(&tool, recorder.has_reached_tool());
-            written(&tool_use, answer, &recorder).await
-        }
-    };
+    let Some(body) = result_body(&runs, &run, call, task, &recorder).await else { return };
     if body.is_empty() {
         // Another driver answers the call: that of another replica, or of another run that has the call.
         return;
@@ -109,7 +94,7 @@ pub(super) async fn answer(
 }
 
 /// The body to post for `call`. `None`: the call is left to the next process.
-async fn body(
+async fn result_body(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
     call: Call,
@@ -129,7 +114,7 @@ async fn body(
             }
             Answer::Error(error)
         }
-        Task::Make(route) => make(runs, run, run.request(call, route), recorder).await?,
+        Task::Make(route) => execute(runs, run, run.request(call, route), recorder).await?,
     };
     Some(written(&tool_use, answer, recorder).await)
 }
@@ -186,7 +171,7 @@ fn is_replaced(body: &[u8]) -> bool {
 
 /// Makes the call, or asks for the work that it has started before. `None`: the call is left to the
 /// next process.
-async fn make(
+async fn execute(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
     request: CallRequest,
@@ -212,7 +197,7 @@ async fn make(
         () = stop.cancelled() => Ok(cancelled()),
         made = runs.calls.call(Arc::new(call), patience) => match made {
             Ok(made) => Ok(made.answer),
-            Err(Left) => Err("the next process, which asks for approval again"),
+            Err(Deferred) => Err("the next process, which asks for approval again"),
         },
         () = recorder.lost_with(&run.lost) => Err("the replica that drives the run"),
         () = recorder.left() => Err("the next process, which asks the peer"),

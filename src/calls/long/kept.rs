@@ -42,7 +42,7 @@ impl Work {
     /// The work of a call that becomes a long call.
     pub(super) fn of(call: &ActiveCall) -> Self {
         Self {
-            request: Arc::clone(&call.context.request),
+            request: Arc::clone(&call.request),
             slot: Some(call.recorder.key.slot).filter(|slot| slot.0 > 0),
             handle: call.recorder.handle(),
             peer: call.recorder.peer(),
@@ -272,6 +272,7 @@ impl Calls {
         let call = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
         // It has had its first answer from an earlier process.
         call.observer.running.pending();
-        self.spawn_long(self.executed(&call), call, id.clone(), stop);
+        let executed = Arc::clone(self).execute(Arc::clone(&call));
+        self.spawn_long(executed, call, id.clone(), stop);
     }
 }

@@ -1,0 +1,36 @@
+//! Hands an admitted call to its backend, and has a person asked what the call's server asks meanwhile.
+//!
+//! Must not: check a call (`execute` has), or know what a question is.
+
+use std::future;
+use std::pin::pin;
+
+use super::Calls;
+use super::active::{ActiveCall, Deferred};
+use crate::model::{Answer, Made};
+
+impl Calls {
+    /// Has the backend make an admitted call. If the call then fails, its error also says what became
+    /// of its server's question.
+    pub(super) async fn send(&self, call: &ActiveCall) -> Result<Made, Deferred> {
+        let context = call.context();
+        let mut answered = pin!(self.backends.call(&context));
+        let mut questions = call.questions.lock().await;
+        let mut unanswered = None;
+        let mut made = loop {
+            let put = async {
+                let Some(question) = questions.recv().await else { return future::pending().await };
+                self.put(call, question).await
+            };
+            tokio::select! {
+                biased;
+                made = &mut answered => break made,
+                put = put => unanswered = put?.or(unanswered),
+            }
+        };
+        if let (Answer::Error(why), Some(unanswered)) = (&mut made.answer, unanswered) {
+            *why = format!("{why} {unanswered}");
+        }
+        Ok(made)
+    }
+}
