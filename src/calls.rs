@@ -19,7 +19,6 @@ mod permission_check;
 mod questions;
 pub mod record;
 mod send;
-mod shares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +37,6 @@ use self::history::History;
 use self::long::{LongCalls, Patience};
 use self::once::Requests;
 use self::record::{CallRecorder, Keeping};
-use self::shares::Shares;
 use crate::audit::Audit;
 use crate::backend::McpClient;
 use crate::backend::calls::Backends;
@@ -46,7 +44,8 @@ use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
 use crate::backend::seat::{InSeat, Seat};
 use crate::budget;
 use crate::config::App;
-use crate::journal::Journal;
+use crate::journal::{Journal, room};
+use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
 use crate::model::sentences::sentence;
 use crate::model::{AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Route, globs};
@@ -109,7 +108,8 @@ impl Calls {
             journal,
             requests: <_>::default(),
             changes,
-            shares: Shares::new(settings.clone()),
+            // One half is divided equally among the apps; any app may use the other half.
+            shares: Shares::new(settings.clone(), room::OPEN_CALLS / 2, room::OPEN_CALLS / 2),
             settings,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -160,7 +160,7 @@ impl Calls {
         Keeping {
             journal: Arc::clone(&self.journal),
             leaving: self.leave.clone(),
-            share: self.shares.of(app),
+            share: self.shares.share(app),
         }
     }
 

@@ -45,7 +45,7 @@ use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::Kept;
 use crate::journal::{Event, Journal, Keeper, StoreError};
-use crate::runs::Runs;
+use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::settings::Settings;
@@ -85,7 +85,7 @@ pub struct Daemon {
     front: Tasks,
     /// Stops when no call runs any more.
     back: Tasks,
-    runs: Arc<Runs>,
+    runs: Arc<RunStore>,
     /// Requests that continue without their connections.
     requests: DetachedRequests,
     /// Where the daemon listens.
@@ -199,7 +199,7 @@ impl Daemon {
         let (settings, read) =
             watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
-        let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
+        let runs = Arc::new(RunStore::new(upstream, Arc::new(calls), traces.clone()));
         restore(&mut back, &runs, past).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
@@ -235,7 +235,7 @@ impl Daemon {
         Ok(Self { front, back, runs, requests, urls, token, leaving, _note: note })
     }
 
-    /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
+    /// RunStore until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
     /// error is a task that ended by itself.
     pub async fn run(
         mut self,
@@ -326,7 +326,7 @@ fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartEr
 }
 
 /// Restores the runs of an earlier process, or begins as a replica.
-async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
+async fn restore(back: &mut Tasks, runs: &Arc<RunStore>, past: Past) {
     match past {
         Past::Kept(kept) => {
             if kept.runs.iter().any(|run| run.routes.is_none()) {
@@ -539,7 +539,7 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
 }
 
 /// Spawns what runs see to beside their calls.
-fn spawn_chores(back: &mut Tasks, runs: &Arc<Runs>) {
+fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     let upstream = Arc::clone(&runs.upstream);
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
     back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
@@ -562,7 +562,7 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
 }
 
 /// Notifies systemd's watchdog for as long as the daemon's parts respond.
-fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
+fn spawn_watchdog(front: &mut Tasks, runs: Arc<RunStore>) {
     let stop = front.stop_token();
     let crossing = move || {
         let runs = Arc::clone(&runs);

@@ -27,6 +27,7 @@ pub(crate) mod model;
 pub(crate) mod oauth;
 pub(crate) mod public_keys;
 pub(crate) mod random;
+pub(crate) mod run_store;
 pub(crate) mod runs;
 pub(crate) mod runtimes;
 pub(crate) mod sandbox;

@@ -4,3 +4,4 @@
 
 pub mod counted;
 pub mod oldest;
+pub mod shares;

@@ -1,139 +1,35 @@
-//! The runs that the bridge drives, and the sessions that they come from.
+//! The runs that the bridge drives: their streams, their event logs, and the answers of their calls.
 //!
-//! A run enters here when MANTYX has accepted it with tools of the bridge in it, or when an app
-//! attaches it. `driver` reads its stream and has `answer` answer its calls. `log` keeps its recent
-//! events, `app_stream` serves them to apps, and `history` remembers the calls.
+//! `driver` reads the stream of a run and has `answer` answer its calls. `log` keeps its recent events,
+//! and `app_stream` serves them to apps. Which runs there are, and whose, the store of all runs knows
+//! (`run_store`); a driver asks it by [`Ownership`].
 //!
-//! Must not: inject, route HTTP, or know what kind of backend answers.
+//! Must not: inject, route HTTP, know what kind of backend answers, or know the other runs.
 
 mod access;
-mod answer;
+pub mod answer;
 pub mod app_stream;
-mod cancellations;
 mod credential;
-mod driven;
-mod driver;
-mod elsewhere;
-mod forgetting;
+pub mod driven;
+pub mod driver;
 pub mod log;
 mod mask;
-mod owners;
-mod refusal;
-mod restore;
-mod whose;
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
 
 pub use self::access::{Access, StreamFailure};
-use self::answer::Task;
 pub use self::driven::DrivenRun;
 use self::log::Room;
-use self::owners::{Claims, Owners};
-pub use self::owners::{How, Owned};
-pub use self::whose::Thing;
-use crate::calls::record::CallRecorder;
 use crate::calls::{Calls, changes};
-use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
 use crate::journal::{Journal, room};
-use crate::model::maps::HashMap;
-use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
+use crate::limits::shares::Shares;
+use crate::metrics;
+use crate::model::{AppName, Call, RunId, RunKey, SessionId, Table, Workspace};
 use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
-use crate::{clock, metrics, random};
-
-/// How long the log keeps the events of an ended run for an app that does not read them yet. After
-/// that, the app's stream fetches them from MANTYX.
-const KEEP_EVENTS: Duration = Duration::from_secs(60);
-/// How long the bridge remembers which names of an ended run were its own.
-const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most ended runs of one app that the bridge remembers; the oldest are forgotten first. Each takes
-/// some 2 KiB of memory.
-const KEEP_RUNS: usize = 2_000;
-/// The most sessions of one app that the bridge remembers, and runs that wait for its credential.
-const KEEP_COUNT: usize = 10_000;
-/// Calls that an earlier process has left, and how each is to be answered.
-type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
-
-/// What the bridge remembers of a session.
-#[derive(Debug)]
-pub struct Session {
-    pub app: AppName,
-    /// The `tools` that the app itself gave, as text.
-    pub tools: Option<Bytes>,
-    pub selection: Selection,
-    /// What the bridge put into it.
-    pub table: Arc<Table>,
-    created_at: Millis,
-    created: Instant,
-}
-
-impl Session {
-    /// About how many bytes of the journal the session takes.
-    fn size(&self) -> usize {
-        const RECORD: usize = 500;
-        RECORD + self.tools.as_ref().map_or(0, Bytes::len) + self.table.size()
-    }
-
-    /// The session's record for the journal, with the routes that it refers to.
-    fn changes(&self, workspace: &Workspace, id: &SessionId) -> Vec<Change> {
-        let (table, routes) = self.table.stored();
-        let tools = self.tools.as_ref().and_then(|tools| serde_json::from_slice(tools).ok());
-        let selection = match &self.selection {
-            Selection::All => None,
-            Selection::Named(names) => Some(names.clone()),
-        };
-        let (app, created_at) = (self.app.clone(), self.created_at);
-        let record = SessionRecord { app, tools, selection, table, created_at };
-        let key = (workspace.clone(), id.clone());
-        vec![Change::Routes(routes.clone()), Change::Session(key, record)]
-    }
-}
-
-/// All runs and sessions.
-#[derive(Debug)]
-pub struct Runs {
-    pub calls: Arc<Calls>,
-    pub upstream: Arc<Upstream>,
-    /// The metrics of runs and of apps' streams.
-    pub metrics: metrics::Runs,
-    /// The exporter of spans.
-    pub traces: Traces,
-    /// The next run's number in the journal.
-    next_slot: AtomicU64,
-    /// For the events of all runs.
-    room: Room,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    runs: HashMap<RunKey, Arc<DrivenRun>>,
-    sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
-    /// Runs of an earlier process that the bridge can only drive with their app's own credential.
-    awaiting_credential: HashMap<RunKey, KeptRun>,
-    owners: Owners,
-    claims: Claims,
-}
-
-/// Why [`Runs::start`] did not start a driver.
-#[derive(Debug)]
-pub enum NotStarted {
-    /// The run has a driver already, which continues.
-    Driven(Arc<DrivenRun>),
-    /// The run belongs to another app, or is an agent run of an eval.
-    Taken,
-    /// The disk fails, or the replicas' database is away: a restart would lose the run, or other
-    /// replicas would not know of it. Its driver makes no call before it is written.
-    NotKept(Arc<DrivenRun>),
-}
 
 /// A run that is to be driven.
 #[derive(Debug)]
@@ -153,229 +49,58 @@ pub struct NewRun {
     pub trace: Context,
 }
 
-impl Runs {
-    /// Starts without runs. `calls` makes the calls of the runs that follow.
+/// What all drivers share.
+#[derive(Debug)]
+pub struct RunContext {
+    pub calls: Arc<Calls>,
+    pub upstream: Arc<Upstream>,
+    /// The metrics of runs and of apps' streams.
+    pub metrics: metrics::Runs,
+    /// The exporter of spans.
+    pub traces: Traces,
+    /// For the events of all runs.
+    pub log_room: Room,
+    /// The answers of each app that MANTYX refused as it did not know their runs.
+    unwanted: Shares,
+}
+
+/// Which driver makes a call, and whose an agent run is. The same call can stand in two streams, that
+/// of its agent run and that of an eval, and be read at two replicas. A driver that did not ask would
+/// make it a second time.
+pub trait Ownership: fmt::Debug + Send + Sync {
+    /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
+    /// to another run, so this driver must not make it.
+    fn claim(&self, run: &DrivenRun, call: &Call) -> bool;
+
+    /// By what a driver of `run` claims a call over all replicas: the agent run that asks for it.
+    /// `None` if no other driver can read the call.
+    fn claim_over_replicas(
+        &self,
+        run: &RunKey,
+        agent_run: Option<&RunId>,
+    ) -> Option<(Workspace, RunId)>;
+
+    /// Whether another driver may read the calls of the run. Then claims are kept as long as the run.
+    fn may_be_driven_by_others(&self, run: &RunKey) -> bool;
+
+    /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
+    fn adopt(&self, eval: &DrivenRun, agent_run: &RunId);
+
+    /// Has this replica drive on a run whose replica has died, if an app reads it here. Does not wait.
+    fn claim_guest(self: Arc<Self>, guest: &DrivenRun);
+}
+
+impl RunContext {
+    /// Without runs yet. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
-        // Replicas share the numbers of runs, and cannot ask each other.
-        let is_alone = calls.journal.replica().is_none();
-        let first_slot = if is_alone { 1 } else { random::uuid().as_u64_pair().0 >> 2 };
+        let unwanted = Shares::new(calls.settings.clone(), room::UNWANTED_ANSWERS, 0);
         Self {
             upstream,
             metrics: metrics::Runs::default(),
             traces,
-            next_slot: AtomicU64::new(first_slot),
-            room: Room::default(),
-            inner: Mutex::default(),
+            log_room: Room::default(),
+            unwanted,
             calls,
-        }
-    }
-
-    /// Starts the driver of a run. When this returns, the journal has the run and its owner on disk.
-    ///
-    /// # Errors
-    ///
-    /// The run has a driver already, or belongs to another app; or it is driven, and will only be written
-    /// later.
-    pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
-        let new = self.for_its_creator(new);
-        let (run, owner) = {
-            let mut inner = self.inner.lock();
-            // Check and insert under one lock: if two requests attach the same run at once, only
-            // one of them starts a driver.
-            if let Some(run) = inner.runs.get(&new.key) {
-                if run.key.run.as_str() != new.key.run.as_str() {
-                    warn!(
-                        run = %new.key.run, known = %run.key.run,
-                        "MANTYX has two runs whose ids differ in letter case alone, which count as one \
-                         run here; the calls of this one are not answered"
-                    );
-                }
-                return Err(NotStarted::Driven(Arc::clone(run)));
-            }
-            let how = if new.has_past { How::Attached } else { How::Created };
-            let owned = Owned::Run(new.key.clone());
-            let changes = inner.own(owned, &new.app, how).map_err(|_told| NotStarted::Taken)?;
-            let key = new.key.clone();
-            let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
-            let run = Arc::new(DrivenRun::new(slot, new, &self.room));
-            inner.runs.insert(key, Arc::clone(&run));
-            (run, changes)
-        };
-        if self.journal().replica().is_some() {
-            // One write: of two replicas that attach a run at once, one has both rows.
-            self.journal().write(owner.into_iter().chain(run.changes()).collect());
-        } else {
-            // Two writes, so that damage to one record does not cost the other. The owner comes
-            // first: a run on disk must never lack an owner.
-            self.journal().write(owner);
-            self.journal().write(run.changes());
-        }
-        info!(run = %run.key.run, app = %run.app, "run driver started");
-        self.drive(&run, Vec::new(), false);
-        if !self.settled().await {
-            return Err(NotStarted::NotKept(run));
-        }
-        if self.journal().has_lost(run.slot) {
-            // Another replica was faster. The run may be another app's there.
-            self.lose(&[run.slot]);
-            self.inner.lock().owners.forget(&Owned::Run(run.key.clone()));
-            let ids = [run.key.run.as_str().to_owned()];
-            self.learn(&run.key.workspace, &ids, &run.credential.current()).await.ok();
-            let theirs = self.get(&run.key).filter(|known| known.app == run.app);
-            return Err(theirs.map_or(NotStarted::Taken, NotStarted::Driven));
-        }
-        Ok(run)
-    }
-
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
-        self.metrics.started.inc();
-        self.tell(run);
-        let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);
-        self.calls.spawn(&run.app, driven);
-    }
-
-    /// Waits until the journal has on disk all changes that it was given. `false`: it has not, as the
-    /// disk fails or the replicas' database is away. It writes them later.
-    async fn settled(&self) -> bool {
-        self.journal().keep(Vec::new()).await && !self.journal().disk_fails()
-    }
-
-    pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
-        self.inner.lock().runs.get(key).cloned()
-    }
-
-    /// The runs of `app`, or of all apps, in no order.
-    pub fn of_app(&self, app: Option<&AppName>) -> Vec<Arc<DrivenRun>> {
-        let is_seen =
-            |run: &&Arc<DrivenRun>| !run.is_guest() && app.is_none_or(|app| run.app == *app);
-        self.inner.lock().runs.values().filter(is_seen).cloned().collect()
-    }
-
-    /// Starts a new driver for `run` if its last one gave up. The run's state is kept, so that no
-    /// call is made a second time. The driver holds calls until it has read the run's past, as
-    /// other clients may have answered them.
-    ///
-    /// `false`: the run is not known any more, or another has taken its place; this does nothing
-    /// then.
-    pub fn revive(self: &Arc<Self>, run: &Arc<DrivenRun>) -> bool {
-        {
-            // `give_up` and `forget` hold the same lock, so that the last record in the journal is
-            // the last decision.
-            let inner = self.inner.lock();
-            if !inner.runs.get(&run.key).is_some_and(|known| Arc::ptr_eq(known, run)) {
-                return false;
-            }
-            if !run.revive() {
-                return true;
-            }
-            self.journal().write(run.changes());
-        }
-        info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
-        self.drive(run, Vec::new(), true);
-        true
-    }
-
-    /// Gives `run` up, as its stream cannot be read. From here on, another driver may take it up.
-    fn give_up(&self, run: &DrivenRun) {
-        let _decides = self.inner.lock();
-        run.log.end();
-        run.give_up();
-        self.journal().write(run.changes());
-    }
-
-    /// Keeps the answer of `entry`, of `size` bytes, in the journal after MANTYX said that it does
-    /// not know the call. If MANTYX does not show the run's stream either, the fault may be
-    /// MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX shows the run
-    /// and so does not want the answer, or the app has no room for it.
-    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<CallRecorder>, size: usize) -> bool {
-        let kept = |run: &Arc<DrivenRun>| {
-            run.unwanted.lock().values().map(|(_, size)| size).sum::<usize>()
-        };
-        let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
-        let share = room::UNWANTED_ANSWERS / self.calls.settings().apps.len().max(1);
-        if held + size > share {
-            warn!(
-                app = %run.app, run = %run.key.run, toolUseId = %entry.key.tool_use,
-                "MANTYX does not know the run, and the app has {share} bytes of such answers; this \
-                 one is dropped"
-            );
-            return false;
-        }
-        run.keep_unwanted(entry, size)
-    }
-
-    /// Cancels the calls of `run`, also long calls that began before this driver took the run up.
-    /// In an eval, `key` may be one of its agent runs; then only that agent run's calls are
-    /// cancelled.
-    pub fn cancel_calls(&self, run: &DrivenRun, key: &RunKey) {
-        run.cancel_calls(key);
-        self.calls.long.cancel_of(key);
-    }
-
-    /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
-    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
-        let failure = |run: Arc<DrivenRun>| {
-            let failure = run.access().failure().cloned().filter(|_| !run.has_ended())?;
-            Some((run.key.clone(), failure))
-        };
-        self.of_app(app).into_iter().filter_map(failure).collect()
-    }
-
-    /// How many runs of `app`, or of all apps, are being driven now.
-    pub fn driven(&self, app: Option<&AppName>) -> usize {
-        let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
-        let inner = self.inner.lock();
-        inner.runs.values().filter(is_seen).filter(|run| !run.has_ended()).count()
-    }
-
-    /// The runs of `session`, also those that have ended: one of their calls may still run.
-    pub fn of_session(&self, workspace: &Workspace, session: &SessionId) -> Vec<Arc<DrivenRun>> {
-        let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.workspace == *workspace && run.session.as_ref() == Some(session)
-        };
-        self.inner.lock().runs.values().filter(wanted).cloned().collect()
-    }
-
-    /// Remembers a session. When this returns, the journal has it on disk. `false`: it will only write
-    /// it later.
-    pub async fn remember_session(
-        &self,
-        (workspace, id): (Workspace, SessionId),
-        app: AppName,
-        given: (Option<Bytes>, Selection, Table),
-    ) -> bool {
-        let (tools, selection, table) = given;
-        let session = Session {
-            app,
-            tools,
-            selection,
-            table: Arc::new(table),
-            created_at: clock::millis(),
-            created: Instant::now(),
-        };
-        let mut changes = session.changes(&workspace, &id);
-        {
-            let mut inner = self.inner.lock();
-            let owned = Owned::Session(workspace.clone(), id.clone());
-            let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return true };
-            changes.extend(owner);
-            inner.sessions.insert((workspace, id), Arc::new(session));
-            changes.extend(inner.make_room_for_sessions());
-        }
-        self.journal().write(changes);
-        self.settled().await
-    }
-
-    pub fn session(&self, workspace: &Workspace, id: &SessionId) -> Option<Arc<Session>> {
-        self.inner.lock().sessions.get(&(workspace.clone(), id.clone())).cloned()
-    }
-
-    pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
-        self.calls.long.forget(|of| of.is_session(workspace, id));
-        let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
-        // The journal's key has the spelling of the first request.
-        if let Some((key, _)) = known {
-            self.journal().write(vec![Change::Forget(Key::Session(key))]);
         }
     }
 
@@ -384,35 +109,16 @@ impl Runs {
         &self.calls.journal
     }
 
-    fn tell(&self, run: &DrivenRun) {
-        self.calls.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
-    }
-
     /// Cancelled when the daemon shuts down.
     pub fn draining(&self) -> &CancellationToken {
         &self.calls.drain
     }
 
-    /// Accepts no new calls, and waits until those in flight have been answered and posted.
-    pub async fn drain(&self) {
-        self.calls.drain.cancel();
-        self.calls.tracker.close();
-        self.calls.tracker.wait().await;
-    }
-
-    /// Answers the calls by hand that have not ended.
-    pub fn cut(&self) {
-        self.calls.cut.cancel();
-    }
-
-    /// Stops waiting for work that peers have named, as the next process can ask for it. Returns
-    /// when no other task runs, or after `within`.
-    pub async fn leave(&self, within: Duration) {
-        self.calls.leave.cancel();
-        self.calls.tracker.close();
-        timeout(within, self.calls.tracker.wait()).await.ok();
+    /// Announces that the state of `run` has changed.
+    pub fn tell(&self, run: &DrivenRun) {
+        self.calls.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -38,7 +38,7 @@ use crate::metrics::Counter;
 use crate::model::catalog::hex;
 use crate::model::words::words;
 use crate::model::{Answer, AppName, Call, CallingRun, Offer, Route, pending, runtime_call};
-use crate::runs::Runs;
+use crate::run_store::RunStore;
 
 /// The most calls of one runtime that are made, or whose answers are posted for the first time.
 /// Beyond that, the runtime's stream is not read.
@@ -57,7 +57,7 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 /// The configured runtimes.
 #[derive(Debug)]
 pub struct Runtimes {
-    runs: Arc<Runs>,
+    runs: Arc<RunStore>,
     running: Mutex<BTreeMap<AppName, Running>>,
     /// All that this process has known, by name and wire. Answers for one that bridge.yaml does not
     /// have any more wait for its return.
@@ -77,7 +77,7 @@ pub struct Runtime {
     pub name: AppName,
     /// A reload may replace it; `None` while bridge.yaml does not have the runtime.
     link: watch::Sender<Option<Arc<Link>>>,
-    runs: Arc<Runs>,
+    runs: Arc<RunStore>,
     turns: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     health: Mutex<Health>,
@@ -122,7 +122,7 @@ struct Asked {
 }
 
 impl Runtimes {
-    pub fn new(runs: Arc<Runs>) -> Self {
+    pub fn new(runs: Arc<RunStore>) -> Self {
         Self { runs, running: Mutex::default(), known: Mutex::default() }
     }
 
@@ -181,7 +181,7 @@ impl Runtime {
         health
     }
 
-    fn new(name: AppName, runs: Arc<Runs>) -> Self {
+    fn new(name: AppName, runs: Arc<RunStore>) -> Self {
         let health = Health {
             state: State::Connecting,
             since: clock::now(),
@@ -339,7 +339,7 @@ impl Runtime {
         }
         let by = CalledBy { run: Some(run), client: None };
         let calls = &self.runs.calls;
-        let trace = self.runs.traces.context(None);
+        let trace = self.runs.context.traces.context(None);
         let made = calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
         let mut held = hold();
         // Once for the answer, and once for what it is posted as.

@@ -217,7 +217,7 @@ impl Backends {
             let admitted = admit(backend, &all.permits, (app, call.handle.is_none()), limits);
             let Admission { pass, own, of_all } = admitted.await?;
             let _in_seat = call.seat.put(&backend.queue, app, own);
-            let mut made = pin!(self.make(call, limits));
+            let mut made = pin!(self.dispatch(call, limits));
             let outcome = match timeout(SHARED_FOR, made.as_mut()).await {
                 Ok(outcome) => outcome,
                 Err(_elapsed) => {
@@ -274,9 +274,9 @@ impl Backends {
         known.map_or(Ok(()), |known| call.check_peer(known.identity.as_ref()))
     }
 
-    /// Makes an admitted call. If the connection breaks and the tool is repeatable, makes the call
+    /// Dispatches an admitted call. If the connection breaks and the tool is repeatable, dispatches it
     /// once more.
-    async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, CallFailure> {
+    async fn dispatch(&self, call: &CallContext, limits: Limits) -> Result<Answer, CallFailure> {
         let route = &call.request.route;
         let name = &route.backend;
         // A reload may have come while the call waited for its permits.

@@ -17,10 +17,10 @@ use tracing::warn;
 
 use super::history::HistoryId;
 use super::long::{LongCalls, Work};
-use super::shares::Share;
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
+use crate::limits::shares::Share;
 use crate::model::recovery::{Known, LOCAL_TOOL_TIMEOUT};
 use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, Workspace};
 
@@ -34,11 +34,11 @@ const LAST_POST: Duration = Duration::from_secs(10);
 /// What a recorder needs.
 #[derive(Debug)]
 pub struct Keeping {
-    pub(super) journal: Arc<Journal>,
+    pub journal: Arc<Journal>,
     /// Cancelled when the bridge shuts down and no longer waits for calls.
-    pub(super) leaving: CancellationToken,
+    pub leaving: CancellationToken,
     /// The app's share of the journal, which the call's arguments and answer are charged to.
-    pub(super) share: Share,
+    pub share: Share,
 }
 
 /// Records the stages of one call. A call by hand has no record before it continues after a first

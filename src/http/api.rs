@@ -52,7 +52,7 @@ use crate::model::offer::Ref;
 use crate::model::spec::InjectError;
 use crate::model::tool_format::Format;
 use crate::model::{AppName, BackendName, Offer, RunKind};
-use crate::runs::Runs;
+use crate::run_store::RunStore;
 use crate::runtimes::{Runtime, Runtimes};
 use crate::state_dir::StateDir;
 use crate::tls::Tls;
@@ -63,7 +63,7 @@ pub const MAX_CALL: usize = 8 << 20;
 /// The bridge's own API.
 #[derive(Debug, Clone)]
 pub struct Api {
-    pub runs: Arc<Runs>,
+    pub runs: Arc<RunStore>,
     /// The sessions of the status page.
     pub sessions: Arc<Sessions>,
     pub facts: Facts,
@@ -133,7 +133,7 @@ impl Flaw {
 }
 
 impl Api {
-    pub fn new(runs: Arc<Runs>, auth: &Authenticator, facts: Facts) -> Self {
+    pub fn new(runs: Arc<RunStore>, auth: &Authenticator, facts: Facts) -> Self {
         Self {
             runs,
             sessions: Arc::clone(&auth.sessions),

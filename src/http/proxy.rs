@@ -21,7 +21,8 @@ pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, read_spec, se
 pub use self::route::{Proxied, Resource};
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
-use crate::runs::{Runs, app_stream};
+use crate::run_store::RunStore;
+use crate::runs::app_stream;
 
 /// The largest tool result that an app may post, in bytes. MANTYX takes 2 MB of text and 5 MB of
 /// files, which become 7 MB in base64.
@@ -29,7 +30,7 @@ const MAX_RESULT_BODY: usize = 16 << 20;
 
 /// Answers a request below `/api/`.
 pub async fn handle(
-    runs: &Arc<Runs>,
+    runs: &Arc<RunStore>,
     (route, resource): (Proxied, Resource),
     caller: Caller,
     request: Request<Incoming>,
@@ -64,7 +65,8 @@ impl Outgoing<'_> {
         let reader = Arc::clone(&run);
         let shown = self.credential.clone();
         let refused = async move { reader.refuses(&shown).await };
-        match app_stream::open(self.runs, run, last_seq).await {
+        match app_stream::open(&self.runs.context, Arc::clone(self.runs) as _, run, last_seq).await
+        {
             Ok(events) => Ok(response::events(events).map(|body| response::until(body, refused))),
             Err(failure) => Err(self.refused(&failure.error)),
         }

@@ -224,7 +224,8 @@ impl Service {
         let Some(pattern) = rules.traced else { return Span::default() };
         let method = request.method().clone();
         let shown = proxy::trace(request.headers());
-        let mut span = self.api.runs.traces.request(shown, format_args!("{method} {pattern}"));
+        let mut span =
+            self.api.runs.context.traces.request(shown, format_args!("{method} {pattern}"));
         if let Some(trace) = span.told() {
             http_client::set_trace(request.headers_mut(), trace);
         }

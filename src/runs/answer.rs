@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::credential::OfRun;
-use super::{DrivenRun, Runs};
+use super::{DrivenRun, RunContext};
 use crate::calls::Deferred;
 use crate::calls::record::CallRecorder;
 use crate::clock;
@@ -22,14 +22,14 @@ use crate::model::ending::Ending;
 use crate::model::event::Call;
 use crate::model::ids::ToolUseId;
 use crate::model::offer::Route;
-use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
+use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
 use crate::model::sentences::sentence;
 use crate::traces::Kind;
 use crate::upstream::{Posted, ResultPost};
 
 /// How a call is to be answered.
 #[derive(Debug)]
-pub(super) enum Task {
+pub enum Task {
     /// Make the call, or ask the peer for the work that the call has started before.
     Make(Route),
     /// Post this error; nothing is called.
@@ -39,6 +39,9 @@ pub(super) enum Task {
     /// Post the body that the journal has.
     PostAgain,
 }
+
+/// Calls that an earlier process has left, and how each is to be answered.
+pub type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
 
 /// The body of a tool-result POST (agent-runs-protocol §8).
 #[derive(Serialize)]
@@ -50,8 +53,8 @@ struct ToolResult<'a> {
 }
 
 /// Answers `call`, and records every stage in `recorder`.
-pub(super) async fn answer(
-    runs: Arc<Runs>,
+pub async fn answer(
+    context: Arc<RunContext>,
     run: Arc<DrivenRun>,
     call: Call,
     task: Task,
@@ -60,12 +63,12 @@ pub(super) async fn answer(
     let to = run.asked_by(&call);
     let tool_use = call.tool_use.clone();
     let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
-    let Some(body) = result_body(&runs, &run, call, task, &recorder).await else { return };
+    let Some(body) = result_body(&context, &run, call, task, &recorder).await else { return };
     if body.is_empty() {
         // Another driver answers the call: that of another replica, or of another run that has the call.
         return;
     }
-    if run.takes_answers() || runs.draining().is_cancelled() {
+    if run.takes_answers() || context.draining().is_cancelled() {
         let path = run.key.results_path(&to);
         let deadline = Instant::now() + recorder.post_within(LOCAL_TOOL_TIMEOUT, is_kept);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
@@ -73,15 +76,15 @@ pub(super) async fn answer(
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
         let post = ResultPost { path: &path, body, trace, deadline };
-        let (posted, body) = delivered(&runs, &run, &tool_use, &recorder, post).await;
+        let (posted, body) = delivered(&context, &run, &tool_use, &recorder, post).await;
         if posted == Posted::Accepted {
             recorder.shown.get().inspect(|call| call.posted());
         }
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // At shutdown the answer stays in the journal too: the next process posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
-            && (!run.has_ended() || runs.draining().is_cancelled())
-            && runs.keep_unwanted(&run, &recorder, body.len())
+            && (!run.has_ended() || context.draining().is_cancelled())
+            && keep_unwanted(&context, &run, &recorder, body.len())
         {
             info!(
                 run = %run.key.run, toolUseId = %tool_use,
@@ -95,7 +98,7 @@ pub(super) async fn answer(
 
 /// The body to post for `call`. `None`: the call is left to the next process.
 async fn result_body(
-    runs: &Arc<Runs>,
+    context: &RunContext,
     run: &Arc<DrivenRun>,
     call: Call,
     task: Task,
@@ -104,33 +107,47 @@ async fn result_body(
     let tool_use = call.tool_use.clone();
     let answer = match task {
         Task::Post(body) => return Some(body),
-        Task::PostAgain => match runs.journal().answer(&recorder.key).await {
+        Task::PostAgain => match context.journal().answer(&recorder.key).await {
             Some(body) => return Some(body),
             None => Answer::Error(sentence("answer_lost", &[("tool", &call.name)])),
         },
         Task::Refuse(error, ending) => {
             if let Some(route) = run.table.claims(&call).cloned() {
-                runs.calls.not_made(&run.request(call, route), &run.trace, ending);
+                context.calls.not_made(&run.request(call, route), &run.trace, ending);
             }
             Answer::Error(error)
         }
-        Task::Make(route) => execute(runs, run, run.request(call, route), recorder).await?,
+        Task::Make(route) => execute(context, run, run.request(call, route), recorder).await?,
     };
     Some(written(&tool_use, answer, recorder).await)
+}
+
+/// How to answer a call that an earlier process may have made, although the journal has lost the
+/// record.
+pub fn doubtful(entry: &CallRecorder, route: Route) -> Task {
+    entry.doubt();
+    match decide(entry.known(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
+        Recovery::Make | Recovery::Resume => Task::Make(route),
+        _ => {
+            let name = entry.call().name;
+            let why = sentence("record_lost", &[("tool", &name)]);
+            Task::Refuse(why, Ending::Unknown)
+        }
+    }
 }
 
 /// Posts the answer. If MANTYX rejects it, as it is too large or MANTYX cannot read it, a short
 /// error is posted in its place: without any answer, the model would wait until the call times out.
 /// Returns the outcome with the body that was posted last.
 async fn delivered(
-    runs: &Runs,
+    context: &RunContext,
     run: &DrivenRun,
     tool_use: &ToolUseId,
     recorder: &CallRecorder,
     post: ResultPost<'_>,
 ) -> (Posted, Bytes) {
-    let upstream = &runs.upstream;
-    let credential = OfRun { runs, run };
+    let upstream = &context.upstream;
+    let credential = OfRun { context, run };
     let posted = upstream.post_result(post.clone(), &credential).await;
     match posted {
         Posted::Refused(status) if !is_replaced(&post.body) => {
@@ -141,6 +158,26 @@ async fn delivered(
         }
         posted => (posted, post.body),
     }
+}
+
+/// Keeps an answer of `size` bytes that MANTYX refused as it does not know the call
+/// ([`DrivenRun::keep_unwanted`]). `false`: MANTYX does not want it, or the app has no room for it.
+pub fn keep_unwanted(
+    context: &RunContext,
+    run: &DrivenRun,
+    recorder: &Arc<CallRecorder>,
+    size: usize,
+) -> bool {
+    let share = context.unwanted.share(&run.app);
+    if !share.hold(size) {
+        warn!(
+            app = %run.app, run = %run.key.run, toolUseId = %recorder.key.tool_use, size,
+            "MANTYX does not know the run, and the app's share of the journal for such answers is used \
+             up; this one is dropped"
+        );
+        return false;
+    }
+    run.keep_unwanted(recorder, share)
 }
 
 /// The beginning of the error that replaces an answer which MANTYX refused.
@@ -172,7 +209,7 @@ fn is_replaced(body: &[u8]) -> bool {
 /// Makes the call, or asks for the work that it has started before. `None`: the call is left to the
 /// next process.
 async fn execute(
-    runs: &Arc<Runs>,
+    context: &RunContext,
     run: &Arc<DrivenRun>,
     request: CallRequest,
     recorder: &Arc<CallRecorder>,
@@ -181,12 +218,12 @@ async fn execute(
     let request = Arc::new(request);
     let scope = run.scope(&request);
     let stop = scope.stop.clone();
-    let patience = runs.calls.patience(&request.route, Some(&scope));
-    let within = runs.calls.settings().within(patience.as_ref());
+    let patience = context.calls.patience(&request.route, Some(&scope));
+    let within = context.calls.settings().within(patience.as_ref());
     let mut call =
-        runs.calls.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
+        context.calls.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
     call.scope = Some(scope);
-    runs.tell(run);
+    context.tell(run);
     let run_id = &run.key.run;
     let tool_use = &request.tool_use;
     let tool = &request.name;
@@ -195,7 +232,7 @@ async fn execute(
         biased;
         () = run.cancel.cancelled() => Ok(cancelled()),
         () = stop.cancelled() => Ok(cancelled()),
-        made = runs.calls.call(Arc::new(call), patience) => match made {
+        made = context.calls.call(Arc::new(call), patience) => match made {
             Ok(made) => Ok(made.answer),
             Err(Deferred) => Err("the next process, which asks for approval again"),
         },
@@ -211,7 +248,7 @@ async fn execute(
         ms = clock::millis_of(begun.elapsed()),
         "answered"
     );
-    runs.tell(run);
+    context.tell(run);
     Some(answer)
 }
 

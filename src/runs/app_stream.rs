@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::driver::{MAX_EVENT, SILENCE};
 use super::log::{Cursor, Read};
 use super::mask::masked;
-use super::{Access, DrivenRun, Runs, StreamFailure, driver};
+use super::{Access, DrivenRun, Ownership, RunContext, StreamFailure, driver};
 use crate::budget::{Budget, Held};
 use crate::error_chain::error_chain;
 use crate::model::AppName;
@@ -37,7 +37,8 @@ const HEARTBEAT_FRAME: Bytes = Bytes::from_static(b": ping\n\n");
 
 /// The stream of one app.
 struct AppStream {
-    runs: Arc<Runs>,
+    context: Arc<RunContext>,
+    ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
     wake: Wake,
     from: From,
@@ -105,13 +106,13 @@ struct Replay {
 impl Replay {
     /// The events of `run` behind `seq` as MANTYX has them, without `repetitions`.
     async fn open(
-        runs: Arc<Runs>,
+        context: Arc<RunContext>,
         run: Arc<DrivenRun>,
         seq: u64,
         repetitions: Unnumbered,
     ) -> Result<Box<Self>, Arc<StreamFailure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
-        let response = replay(&runs, &run, seq).await;
+        let response = replay(&context, &run, seq).await;
         let failure = |error| Arc::new(StreamFailure { error, since: Instant::now() });
         let response = response.map_err(failure)?;
         Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
@@ -135,13 +136,13 @@ impl Replay {
 /// Where the events of `run` behind `last_seq` come from. If the log has none yet, this waits until
 /// MANTYX has opened the run's stream, or refused it.
 async fn begin(
-    runs: &Arc<Runs>,
+    context: &Arc<RunContext>,
     run: &Arc<DrivenRun>,
     last_seq: u64,
     wake: &mut Wake,
 ) -> Result<From, Arc<StreamFailure>> {
     let replay =
-        |repetitions| Replay::open(Arc::clone(runs), Arc::clone(run), last_seq, repetitions);
+        |repetitions| Replay::open(Arc::clone(context), Arc::clone(run), last_seq, repetitions);
     loop {
         let access = wake.look();
         let Some(cursor) = run.log.after(last_seq) else {
@@ -161,7 +162,7 @@ async fn begin(
         if !matches!(access, Access::Untried) || run.has_ended() {
             return Ok(From::Log(cursor));
         }
-        let draining = runs.draining().clone();
+        let draining = context.draining().clone();
         tokio::select! {
             _woken = wake.news(&access) => {}
             () = draining.cancelled() => return Ok(From::Log(cursor)),
@@ -175,15 +176,16 @@ async fn begin(
 ///
 /// MANTYX's refusal of the run's stream.
 pub async fn open(
-    runs: &Arc<Runs>,
+    context: &Arc<RunContext>,
+    ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
     last_seq: u64,
 ) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<StreamFailure>> {
     let mut wake = Wake::of(&run);
-    let from = begin(runs, &run, last_seq, &mut wake).await?;
+    let from = begin(context, &run, last_seq, &mut wake).await?;
     wake.begun = Instant::now();
-    runs.metrics.app_streams.inc();
-    let this = AppStream { runs: Arc::clone(runs), run, wake, from };
+    context.metrics.app_streams.inc();
+    let this = AppStream { context: Arc::clone(context), ownership, run, wake, from };
     Ok(stream::unfold(this, |mut this| async move {
         let bytes = this.next().await?;
         Some((bytes, this))
@@ -192,17 +194,21 @@ pub async fn open(
 
 /// Opens MANTYX's own replay. If the run's credential was refused and the app has shown another one
 /// since, this tries once more.
-async fn replay(runs: &Arc<Runs>, run: &DrivenRun, last_seq: u64) -> Result<Response, OpenError> {
+async fn replay(
+    context: &RunContext,
+    run: &DrivenRun,
+    last_seq: u64,
+) -> Result<Response, OpenError> {
     let path = run.key.stream_path();
-    let shown = runs.credential_of(run);
-    match runs.upstream.open_stream(&path, last_seq, &shown).await {
+    let shown = context.credential_of(run);
+    match context.upstream.open_stream(&path, last_seq, &shown).await {
         Err(error) if error.is_of_the_credential() => {
             run.credential.refuse(&shown);
-            let other = runs.credential_of(run);
+            let other = context.credential_of(run);
             if other.is_same(&shown) {
                 return Err(error);
             }
-            runs.upstream.open_stream(&path, last_seq, &other).await
+            context.upstream.open_stream(&path, last_seq, &other).await
         }
         opened => opened,
     }
@@ -210,13 +216,13 @@ async fn replay(runs: &Arc<Runs>, run: &DrivenRun, last_seq: u64) -> Result<Resp
 
 impl Drop for AppStream {
     fn drop(&mut self) {
-        self.runs.metrics.app_streams_closed.inc();
+        self.context.metrics.app_streams_closed.inc();
     }
 }
 
 impl AppStream {
     async fn next(&mut self) -> Option<Bytes> {
-        let draining = self.runs.draining().clone();
+        let draining = self.context.draining().clone();
         loop {
             // No heartbeat may interrupt an event.
             let is_inside = matches!(&self.from, From::Replay(replay) if replay.last.is_some());
@@ -246,7 +252,7 @@ impl AppStream {
             match turn {
                 Err(_elapsed) if is_inside => return None,
                 Err(_elapsed) => {
-                    self.runs.claim_guest(&self.run);
+                    Arc::clone(&self.ownership).claim_guest(&self.run);
                     return Some(HEARTBEAT_FRAME);
                 }
                 Ok(Turn::Bytes(bytes)) => return Some(bytes),
@@ -258,13 +264,13 @@ impl AppStream {
                 Ok(Turn::To(from)) => self.from = from,
                 Ok(Turn::Elsewhere(seq)) => {
                     let repetitions = self.run.state().repetitions();
-                    let runs = Arc::clone(&self.runs);
+                    let context = Arc::clone(&self.context);
                     let run = Arc::clone(&self.run);
-                    let opening = Replay::open(runs, run, seq, repetitions);
+                    let opening = Replay::open(context, run, seq, repetitions);
                     self.from = From::Opening(Box::pin(opening));
                 }
                 Ok(Turn::Behind(seq)) => {
-                    self.runs.metrics.app_streams_slow.inc();
+                    self.context.metrics.app_streams_slow.inc();
                     info!(
                         run = %self.run.key.run, app = %self.run.app, seq,
                         "an app reads too slowly; closed its stream, which it can resume"
@@ -422,8 +428,8 @@ mod tests {
 
     use super::*;
     use crate::budget::tests::{quiet_after, without_room};
-    use crate::runs::tests::run;
-    use crate::runs::{Inner, Room};
+    use crate::runs::log::Room;
+    use crate::runs::tests::{credential, run};
 
     fn event(size: usize) -> Vec<u8> {
         format!("id: 2\nevent: delta\ndata: \"{}\"\n\n", "x".repeat(size)).into_bytes()
@@ -437,7 +443,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_replay_has_is_paid_for_until_the_app_takes_it() {
-        let run = run(&mut Inner::default(), "run", &Room::default());
+        let run = run(credential(), "run", &Room::default());
         run.log.forget();
         let event = event(7 << 20);
         let budget = Budget::with_room(10 << 20);
@@ -455,7 +461,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_replay_waits_for_room_and_ends_where_none_comes() {
-        let run = run(&mut Inner::default(), "run", &Room::default());
+        let run = run(credential(), "run", &Room::default());
         run.log.forget();
         without_room(async {
             let mut replay = replay(&event(7 << 20));

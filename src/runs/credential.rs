@@ -7,14 +7,12 @@
 //!
 //! Must not: ask MANTYX, or let a credential out of [`UpstreamCredential`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{DrivenRun, Runs};
-use crate::model::{AppName, RunId, RunKey, RunKind};
+use super::{DrivenRun, RunContext};
 use crate::upstream::{PostCredential, UpstreamCredential};
 
 /// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
@@ -24,7 +22,7 @@ const MOST: usize = 8;
 
 /// The credential of one run.
 #[derive(Debug)]
-pub(super) struct RunCredential(watch::Sender<Known>);
+pub struct RunCredential(watch::Sender<Known>);
 
 #[derive(Debug, Clone)]
 struct Known {
@@ -89,21 +87,21 @@ impl Known {
 }
 
 impl RunCredential {
-    pub(super) fn new(creator: UpstreamCredential) -> Self {
+    pub fn new(creator: UpstreamCredential) -> Self {
         Self(watch::Sender::new(Known::new(creator)))
     }
 
     /// That of a run which another replica drives: MANTYX has not accepted `shown` for it yet.
-    pub(super) fn unproven(shown: UpstreamCredential) -> Self {
+    pub fn unproven(shown: UpstreamCredential) -> Self {
         Self(watch::Sender::new(Known { creator: None, ..Known::new(shown) }))
     }
 
-    pub(super) fn current(&self) -> UpstreamCredential {
+    pub fn current(&self) -> UpstreamCredential {
         self.0.borrow().current.clone()
     }
 
     /// Whether the credential is an app's own, and not the bridge's.
-    pub(super) fn is_callers(&self) -> bool {
+    pub fn is_callers(&self) -> bool {
         self.0.borrow().current.is_callers()
     }
 
@@ -113,12 +111,12 @@ impl RunCredential {
         replaces
     }
 
-    pub(super) fn refuse(&self, shown: &UpstreamCredential) {
+    pub fn refuse(&self, shown: &UpstreamCredential) {
         self.0.send_modify(|known| known.refuse(shown));
     }
 
     /// Notes that MANTYX has accepted a request of the bridge's own with `shown`.
-    pub(super) fn works(&self, shown: &UpstreamCredential) {
+    pub fn works(&self, shown: &UpstreamCredential) {
         let is_news = |known: &Known| known.is_refused && known.current.is_same(shown);
         if is_news(&self.0.borrow()) {
             self.accept(shown);
@@ -137,7 +135,7 @@ impl RunCredential {
     }
 
     /// Resolves when the run has another credential than `shown`.
-    pub(super) async fn other_than(&self, shown: &UpstreamCredential) {
+    pub async fn other_than(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
         let other = changes.wait_for(|known| !known.current.is_same(shown)).await;
         other.expect("the sender is in `self`");
@@ -145,14 +143,14 @@ impl RunCredential {
 }
 
 /// The credential of a run for the posts of its results.
-pub(super) struct OfRun<'a> {
-    pub(super) runs: &'a Runs,
-    pub(super) run: &'a DrivenRun,
+pub struct OfRun<'a> {
+    pub context: &'a RunContext,
+    pub run: &'a DrivenRun,
 }
 
 impl PostCredential for OfRun<'_> {
     fn now(&self) -> UpstreamCredential {
-        self.runs.credential_of(self.run)
+        self.context.credential_of(self.run)
     }
 
     fn refused(&self, shown: &UpstreamCredential) {
@@ -183,10 +181,10 @@ impl DrivenRun {
     }
 }
 
-impl Runs {
+impl RunContext {
     /// The credential for the requests of `run`: its caller's own, or the one that is configured
     /// now, as a reload may have replaced the one that the run began with.
-    pub(super) fn credential_of(&self, run: &DrivenRun) -> UpstreamCredential {
+    pub fn credential_of(&self, run: &DrivenRun) -> UpstreamCredential {
         let current = run.credential.current();
         if current.is_callers() {
             return current;
@@ -203,29 +201,6 @@ impl Runs {
     pub fn may_be_told(&self, run: &DrivenRun, shown: &UpstreamCredential) -> bool {
         let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
         is_anybodys || run.credential.knows(shown)
-    }
-
-    /// The same for a call of this agent run of `app`, which may be one of an eval. `false` for a
-    /// run that is no longer known.
-    pub fn call_may_be_told(
-        &self,
-        (app, id): (&AppName, &RunId),
-        shown: &UpstreamCredential,
-    ) -> bool {
-        let inner = self.inner.lock();
-        let is_of = |run: &&Arc<DrivenRun>| {
-            let RunKey { workspace, kind, run: own } = &run.key;
-            let is_it = match kind {
-                RunKind::Agent => own == id,
-                RunKind::Eval => {
-                    let key = RunKey::agent(workspace, id.clone());
-                    inner.eval_key_of(&key).as_ref() == Some(&run.key)
-                }
-            };
-            is_it && run.app == *app
-        };
-        let mut of = inner.runs.values().filter(is_of).peekable();
-        of.peek().is_some() && of.all(|run| self.may_be_told(run, shown))
     }
 
     /// Notes that MANTYX has accepted this credential of the run's app for `run`.

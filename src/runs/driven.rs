@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::access::{Access, StreamFailure};
 use super::credential::RunCredential;
 use super::log::{EventLog, Room};
-use super::{NewRun, Runs};
-use crate::calls::RunScope;
+use super::{NewRun, Ownership};
 use crate::calls::record::CallRecorder;
+use crate::calls::{Calls, RunScope};
 use crate::clock;
 use crate::journal::record::{CallKey, Change, Millis, RunRecord, Slot};
 use crate::limits::counted::Count;
+use crate::limits::shares::Share;
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashMap;
 use crate::model::run::{Run, Seen};
@@ -37,38 +38,38 @@ use crate::upstream::{OpenError, UpstreamCredential};
 pub struct DrivenRun {
     pub key: RunKey,
     /// Its number in the journal.
-    pub(super) slot: Slot,
+    pub slot: Slot,
     pub app: AppName,
     pub session: Option<SessionId>,
-    pub(super) credential: RunCredential,
+    pub credential: RunCredential,
     pub log: EventLog,
     pub table: Arc<Table>,
     /// Where in a trace its calls belong.
     pub trace: Context,
     state: Mutex<Run>,
     /// Cancels all of its calls, also those that continue after a first answer.
-    pub(super) stop: CancellationToken,
+    pub stop: CancellationToken,
     /// In an eval, the same for each agent run that has brought calls; children of `stop`.
     agent_stops: Mutex<HashMap<RunId, CancellationToken>>,
     /// Cancels the calls that the run still waits for; a child of `stop`.
-    pub(super) cancel: CancellationToken,
+    pub cancel: CancellationToken,
     /// Cancelled when the run turns out to be another app's: its driver stops, and its calls
     /// continue.
-    pub(super) handed_over: CancellationToken,
+    pub handed_over: CancellationToken,
     /// How far it was at the replica that drives it, if that is another one.
     guest: Option<Phase>,
     /// Cancelled when another replica has taken the run over: its calls that were not made are left.
-    pub(super) lost: CancellationToken,
+    pub lost: CancellationToken,
     /// Whether the run was refused to its app.
     refused: AtomicBool,
     in_flight: Count,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
     /// Whether MANTYX serves the run's stream.
-    pub(super) access: watch::Sender<Access>,
+    pub access: watch::Sender<Access>,
     /// The calls whose answers MANTYX refused as unknown while it did not show the run either, with
-    /// the sizes of the answers in bytes. The journal has the answers.
-    pub(super) unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
+    /// what their answers take of the app's share. The journal has the answers.
+    unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, Share)>>,
     /// The recorders of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
@@ -77,8 +78,8 @@ pub struct DrivenRun {
 type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) at: Instant,
+pub struct Ended {
+    pub at: Instant,
     told: Millis,
     /// The run may continue at MANTYX; the driver gave up because it could not read the stream.
     given_up: bool,
@@ -99,7 +100,7 @@ words! {
 
 /// What an earlier process left of a run.
 #[derive(Debug)]
-pub(super) struct Left {
+pub struct RestoredRun {
     pub slot: Slot,
     pub record: RunRecord,
     pub credential: UpstreamCredential,
@@ -115,7 +116,7 @@ pub(super) struct Left {
 
 impl DrivenRun {
     /// A run that has had no driver yet.
-    pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
+    pub fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
         let kind = new.key.kind;
         let table = Arc::clone(&new.table);
         let state = match (new.past_is_lost, new.has_past) {
@@ -127,7 +128,7 @@ impl DrivenRun {
     }
 
     /// A run that another replica drives.
-    pub(super) fn guest(left: Left, room: &Room) -> Self {
+    pub fn guest(left: RestoredRun, room: &Room) -> Self {
         let phase = match &left.record {
             record if record.given_up => Phase::GivenUp,
             record if record.ended_at.is_some() => Phase::Ended,
@@ -139,7 +140,7 @@ impl DrivenRun {
         let (given_up, has_past, past_is_lost) = (false, false, false);
         let record = RunRecord { ended_at, given_up, has_past, past_is_lost, ..left.record };
         let credential = RunCredential::unproven(left.credential.clone());
-        Self { guest: Some(phase), credential, ..Self::left(Left { record, ..left }, room) }
+        Self { guest: Some(phase), credential, ..Self::left(RestoredRun { record, ..left }, room) }
     }
 
     /// Whether another replica drives it.
@@ -148,8 +149,8 @@ impl DrivenRun {
     }
 
     /// A run that an earlier process drove.
-    pub(super) fn left(left: Left, room: &Room) -> Self {
-        let Left { slot, record, credential, table, trace, last_seq, seen, again } = left;
+    pub fn left(left: RestoredRun, room: &Room) -> Self {
+        let RestoredRun { slot, record, credential, table, trace, last_seq, seen, again } = left;
         let RunRecord { key, app, session, has_past, past_is_lost, .. } = record;
         let RunRecord { started_at, ended_at, given_up, refused, read_to, .. } = record;
         let kind = key.kind;
@@ -217,7 +218,7 @@ impl DrivenRun {
     }
 
     /// The run's record for the journal, with the routes that it refers to.
-    pub(super) fn changes(&self) -> Vec<Change> {
+    pub fn changes(&self) -> Vec<Change> {
         let (table, routes) = self.table.stored();
         let (has_past, past_is_lost, last_seq) = {
             let state = self.state();
@@ -246,21 +247,26 @@ impl DrivenRun {
     }
 
     /// The recorder for `call`: the one that an earlier process left, or a new one.
-    pub(super) fn recorder(&self, runs: &Runs, call: &Call) -> Arc<CallRecorder> {
+    pub fn recorder(
+        &self,
+        calls: &Calls,
+        ownership: &dyn Ownership,
+        call: &Call,
+    ) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left.lock().remove(&key);
         left.unwrap_or_else(|| {
-            let keeping = runs.calls.keeping(&self.app);
+            let keeping = calls.keeping(&self.app);
             let seq = self.last_seq();
             let recorder = CallRecorder::new(keeping, self.slot, agent_run, call, seq);
-            let claim = runs.inner.lock().claim_over_replicas(&self.key, agent_run);
+            let claim = ownership.claim_over_replicas(&self.key, agent_run);
             Arc::new(recorder.claimed_for(claim))
         })
     }
 
     /// Takes the recorders of an earlier process whose calls the stream has not brought since.
-    pub(super) fn take_left(&self) -> Vec<Arc<CallRecorder>> {
+    pub fn take_left(&self) -> Vec<Arc<CallRecorder>> {
         self.left.lock().drain().map(|(_, recorder)| recorder).collect()
     }
 
@@ -313,7 +319,7 @@ impl DrivenRun {
         self.in_flight.get()
     }
 
-    pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
+    pub fn request(&self, call: Call, route: Route) -> CallRequest {
         let (call, route) = resolved(call, route, |name| self.table.tool(name));
         let by = CallingRun {
             workspace: self.key.workspace.clone(),
@@ -324,7 +330,7 @@ impl DrivenRun {
     }
 
     /// What `call` may know of this run. The call counts as in flight until that is dropped.
-    pub(super) fn scope(&self, call: &CallRequest) -> RunScope {
+    pub fn scope(&self, call: &CallRequest) -> RunScope {
         RunScope {
             key: self.key.clone(),
             table: Arc::clone(&self.table),
@@ -333,7 +339,7 @@ impl DrivenRun {
         }
     }
 
-    pub(super) fn asked_by(&self, call: &Call) -> RunId {
+    pub fn asked_by(&self, call: &Call) -> RunId {
         self.agent_run(call).unwrap_or(&self.key.run).clone()
     }
 
@@ -353,7 +359,7 @@ impl DrivenRun {
     }
 
     /// Cancels the calls whose answers no run can read after this run has ended.
-    pub(super) fn end_calls(&self) {
+    pub fn end_calls(&self) {
         // A later run of the session can fetch the results of long calls.
         if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
     }
@@ -363,29 +369,29 @@ impl DrivenRun {
         self.ended().is_some()
     }
 
-    pub(super) fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<Ended> {
         *self.ended.lock()
     }
 
-    pub(super) fn set_ended(&self) {
+    pub fn set_ended(&self) {
         self.end_as(false);
     }
 
     /// Marks the run as given up. Its claimed calls stay claimed.
-    pub(super) fn give_up(&self) {
+    pub fn give_up(&self) {
         self.end_as(true);
     }
 
     /// Stops the run's driver and ends its log, as the run belongs to another app, which has a
     /// driver of its own for it.
-    pub(super) fn hand_over(&self) {
+    pub fn hand_over(&self) {
         self.handed_over.cancel();
         self.end_as(false);
         self.log.end();
     }
 
     /// Whether MANTYX still wants the answers of its calls.
-    pub(super) fn takes_answers(&self) -> bool {
+    pub fn takes_answers(&self) -> bool {
         !self.has_ended() || self.handed_over.is_cancelled()
     }
 
@@ -395,12 +401,12 @@ impl DrivenRun {
     }
 
     /// Marks the run as refused to its app, and cancels its calls, those included that are yet to come.
-    pub(super) fn refuse(&self) {
+    pub fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
         self.stop.cancel();
     }
 
-    pub(super) fn is_refused(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 
@@ -410,7 +416,7 @@ impl DrivenRun {
     }
 
     /// Prepares a given-up run for a new driver. `false`: it was not given up.
-    pub(super) fn revive(&self) -> bool {
+    pub fn revive(&self) -> bool {
         let mut ended = self.ended.lock();
         let revived = ended.take_if(|ended| ended.given_up).is_some();
         if revived {
@@ -428,7 +434,7 @@ impl DrivenRun {
 
     /// The cause of a refusal may be gone: readers wait for the next attempt. A stream that is
     /// open, or was, keeps its state.
-    pub(super) fn is_tried_anew(&self) {
+    pub fn is_tried_anew(&self) {
         self.access.send_if_modified(|access| {
             let is_failing = access.failure().is_some();
             if is_failing {
@@ -439,7 +445,7 @@ impl DrivenRun {
     }
 
     /// Notes that the stream could not be opened; the time of the first failure in a row is kept.
-    pub(super) fn is_failing(&self, error: OpenError) {
+    pub fn is_failing(&self, error: OpenError) {
         self.access.send_modify(|access| {
             let before = access.failure().map(|failure| failure.since);
             let failure = StreamFailure { error, since: before.unwrap_or_else(Instant::now) };
@@ -447,23 +453,26 @@ impl DrivenRun {
         });
     }
 
-    /// [`Runs::keep_unwanted`], after its check for room. `false`: MANTYX shows the run.
-    pub(super) fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, size: usize) -> bool {
+    /// Keeps the answer of `recorder` in the journal after MANTYX said that it does not know the call;
+    /// `held` counts it for the app. If MANTYX does not show the run's stream either, the fault may be
+    /// MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX shows the run and
+    /// so does not want the answer.
+    pub fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, held: Share) -> bool {
         let mut unwanted = self.unwanted.lock();
         // Check under the lock: the driver marks the stream as open before it takes the kept
         // answers, so no answer is added after it took them.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        unwanted.insert(recorder.key.clone(), (Arc::clone(recorder), size));
+        unwanted.insert(recorder.key.clone(), (Arc::clone(recorder), held));
         true
     }
 
-    pub(super) fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
+    pub fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
         self.unwanted.lock().drain().map(|(_, (recorder, _))| recorder).collect()
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, Run> {
+    pub fn state(&self) -> MutexGuard<'_, Run> {
         self.state.lock()
     }
 }

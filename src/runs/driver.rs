@@ -22,9 +22,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::answer::Task;
+use super::answer::{LeftCalls, Task};
 use super::mask::masked;
-use super::{Access, DrivenRun, LeftCalls, Runs, answer};
+use super::{Access, DrivenRun, Ownership, RunContext, answer};
 use crate::backoff::Backoff;
 use crate::budget;
 use crate::budget::Budget;
@@ -40,10 +40,10 @@ use crate::sse::{Frame, Framer};
 use crate::upstream::{OpenError, UpstreamCredential};
 
 /// The largest event that the driver reads whole, in bytes.
-pub(super) const MAX_EVENT: usize = 8 << 20;
+pub const MAX_EVENT: usize = 8 << 20;
 /// The driver reopens a stream that was silent for this long. The connection may be dead without a
 /// sign, and MANTYX documents no heartbeat.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+pub const SILENCE: Duration = Duration::from_secs(60);
 /// A stream that was open for longer than this was no failed attempt, even if it brought nothing,
 /// so the backoff is reset.
 const LIVED: Duration = Duration::from_secs(5);
@@ -73,7 +73,8 @@ enum StreamEnd {
 
 /// The driver of one run.
 struct Driver {
-    runs: Arc<Runs>,
+    context: Arc<RunContext>,
+    ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
     calls: JoinSet<()>,
     backoff: Backoff,
@@ -98,9 +99,16 @@ struct Driver {
 ///
 /// `left` are the calls of an earlier process that need not wait for what the stream says.
 /// `is_revived`: an earlier driver has given the run up.
-pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
+pub async fn drive(
+    context: Arc<RunContext>,
+    ownership: Arc<dyn Ownership>,
+    run: Arc<DrivenRun>,
+    left: LeftCalls,
+    is_revived: bool,
+) -> DriverEnd {
     let mut driver = Driver {
-        runs,
+        context,
+        ownership,
         run,
         calls: JoinSet::new(),
         backoff: Backoff::for_connections(),
@@ -116,28 +124,25 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: LeftCalls,
         driver.answer_left();
     }
     let handed_over = driver.run.handed_over.clone();
-    let why = tokio::select! {
-        why = driver.read_to_the_end() => why,
-        () = handed_over.cancelled() => Why::HandedOver,
+    let end = tokio::select! {
+        end = driver.read_to_the_end() => end,
+        () = handed_over.cancelled() => DriverEnd::HandedOver,
     };
-    let Driver { runs, run, mut calls, .. } = driver;
-    runs.metrics.ended.of(why.ending()).inc();
-    info!(run = %run.key.run, app = %run.app, "{}", why.words());
-    if why == Why::GivenUp {
-        // The run stays known, so that none of its calls is ever made a second time.
-        runs.give_up(&run);
-        runs.tell(&run);
-        return;
+    let Driver { context, ownership, run, mut calls, .. } = driver;
+    context.metrics.ended.of(end.ending()).inc();
+    info!(run = %run.key.run, app = %run.app, "{}", end.words());
+    if end == DriverEnd::GivenUp {
+        return end;
     }
     run.set_ended();
-    runs.tell(&run);
-    let has_ended = matches!(why, Why::Ended(_));
+    context.tell(&run);
+    let has_ended = matches!(end, DriverEnd::Ended(_));
     if has_ended {
         // MANTYX does not wait for these answers after the end of the run.
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
         // Those of a session stay, as its next run can fetch them.
-        runs.calls.long.forget(|of| of.is_run(&run.key));
+        context.calls.long.forget(|of| of.is_run(&run.key));
     }
     run.log.end();
     while let Some(ended) = calls.join_next().await {
@@ -145,14 +150,15 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: LeftCalls,
     }
     if has_ended {
         let mut changes = run.changes();
-        if !runs.inner.lock().may_be_driven_by_others(&run.key) {
+        if !ownership.may_be_driven_by_others(&run.key) {
             changes.push(Change::Forget(Key::Calls(run.slot)));
         }
-        runs.journal().write(changes);
-    } else if why == Why::ShuttingDown {
+        context.journal().write(changes);
+    } else if end == DriverEnd::ShuttingDown {
         // What is left of it is another replica's from here on.
-        runs.journal().write(vec![Change::Release(run.slot)]);
+        context.journal().write(vec![Change::Release(run.slot)]);
     }
+    end
 }
 
 /// Logs a call task that panicked or was aborted. A panic while the call is made is caught
@@ -165,7 +171,7 @@ fn note(run: &DrivenRun, ended: Result<(), JoinError>) {
 
 /// Why a driver stopped.
 #[derive(Debug, PartialEq, Eq)]
-enum Why {
+pub enum DriverEnd {
     Ended(RunEnding),
     ShuttingDown,
     GivenUp,
@@ -173,7 +179,7 @@ enum Why {
     HandedOver,
 }
 
-impl Why {
+impl DriverEnd {
     fn ending(&self) -> RunEnding {
         match self {
             Self::Ended(ending) => *ending,
@@ -195,7 +201,7 @@ impl Why {
 }
 
 impl Driver {
-    async fn read_to_the_end(&mut self) -> Why {
+    async fn read_to_the_end(&mut self) -> DriverEnd {
         let mut opened = Instant::now();
         loop {
             let begun = Instant::now();
@@ -209,12 +215,12 @@ impl Driver {
             });
             let mut is_lost = false;
             let wait = match end {
-                StreamEnd::Terminal(ending) => return Why::Ended(ending),
+                StreamEnd::Terminal(ending) => return DriverEnd::Ended(ending),
                 StreamEnd::Drain => {
                     // An open stream would say that MANTYX knows the run. An answer that it does not
                     // know now is kept for the next process.
                     self.run.access.send_replace(Access::Broken);
-                    return Why::ShuttingDown;
+                    return DriverEnd::ShuttingDown;
                 }
                 StreamEnd::Broken(why) => {
                     self.run.access.send_replace(Access::Broken);
@@ -225,7 +231,7 @@ impl Driver {
                     if let Some(ending) = self.is_over().await {
                         // The log has no last event. MANTYX may have it: apps look there.
                         self.run.log.leave_last();
-                        return Why::Ended(ending);
+                        return DriverEnd::Ended(ending);
                     }
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
                     self.backoff.next_wait()
@@ -274,9 +280,9 @@ impl Driver {
         wait: Duration,
         is_lost: bool,
         shown: &UpstreamCredential,
-    ) -> Option<Why> {
+    ) -> Option<DriverEnd> {
         let next = Instant::now() + wait;
-        let draining = self.runs.draining().clone();
+        let draining = self.context.draining().clone();
         if is_lost {
             // These answers waited for a past that the driver will not read.
             self.answer_left();
@@ -288,12 +294,12 @@ impl Driver {
                     run = %self.run.key.run,
                     "giving up: MANTYX does not serve the run's stream"
                 );
-                return Some(Why::GivenUp);
+                return Some(DriverEnd::GivenUp);
             }
             tokio::select! {
                 () = sleep_until(next) => return None,
                 () = self.run.credential.other_than(shown) => return None,
-                () = draining.cancelled() => return Some(Why::ShuttingDown),
+                () = draining.cancelled() => return Some(DriverEnd::ShuttingDown),
                 Some(ended) = self.calls.join_next() => note(&self.run, ended),
             }
         }
@@ -315,21 +321,21 @@ impl Driver {
             status: String,
         }
         let key = &self.run.key;
-        let credential = self.runs.credential_of(&self.run);
+        let credential = self.context.credential_of(&self.run);
         let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
         if !is_doubtful {
             return None;
         }
         let path = key.path();
         let snapshot = async {
-            let upstream = &self.runs.upstream;
+            let upstream = &self.context.upstream;
             let answer = upstream.ask(&path, &credential).await.ok()?;
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
         let snapshot = tokio::select! {
             snapshot = snapshot => snapshot,
-            () = self.runs.draining().cancelled() => None,
+            () = self.context.draining().cancelled() => None,
         };
         match snapshot?.status.as_str() {
             "succeeded" => Some(RunEnding::Result),
@@ -343,11 +349,11 @@ impl Driver {
     async fn open_stream(&mut self) -> Result<reqwest::Response, StreamEnd> {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
-        let draining = self.runs.draining().clone();
-        let credential = self.runs.credential_of(&self.run);
-        let open = self.runs.upstream.open_stream(&path, last_seq, &credential);
+        let draining = self.context.draining().clone();
+        let credential = self.context.credential_of(&self.run);
+        let open = self.context.upstream.open_stream(&path, last_seq, &credential);
         if std::mem::replace(&mut self.has_read, true) {
-            self.runs.metrics.reconnects.inc();
+            self.context.metrics.reconnects.inc();
         }
         let opened = tokio::select! {
             opened = timeout(SILENCE, open) => opened,
@@ -374,7 +380,7 @@ impl Driver {
     async fn read_stream(&mut self) -> StreamEnd {
         // The bound on the past counts per stream: a stream that broke says nothing about the past.
         (self.news, self.riddle, self.past_until) = (false, false, None);
-        let draining = self.runs.draining().clone();
+        let draining = self.context.draining().clone();
         let mut response = match self.open_stream().await {
             Ok(response) => response,
             Err(end) => return end,
@@ -390,7 +396,7 @@ impl Driver {
         }
         loop {
             tokio::select! {
-                () = self.runs.journal().has_room() => (),
+                () = self.context.journal().has_room() => (),
                 () = draining.cancelled() => return StreamEnd::Drain,
             }
             let patience = self.patience(&framer);
@@ -472,14 +478,14 @@ impl Driver {
         self.past_until = None;
         let held = self.run.state().settle();
         debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
-        self.runs.tell(&self.run);
+        self.context.tell(&self.run);
         let mut changes = self.run.changes();
         let tasks = self.tasks(held, &mut changes);
         // Closes the calls that the past has answered meanwhile.
         changes.extend(self.run.take_left().iter().flat_map(|recorder| recorder.closed()));
         // One write: the journal keeps all of the calls up to the event that was read, or none.
         // With some of them, a restart would skip the others.
-        self.runs.journal().write(changes);
+        self.context.journal().write(changes);
         self.answer_left();
         for (call, task, recorder) in tasks {
             self.answer(call, task, recorder);
@@ -491,7 +497,7 @@ impl Driver {
         let event = read(&self.run, frame)?;
         let ending = self.take_event(event, Some(&frame.raw))?;
         if let Some(counted) = frame.fields().data.as_deref().and_then(tokens) {
-            self.runs.metrics.used(&self.run.app, counted);
+            self.context.metrics.used(&self.run.app, counted);
         }
         Some(ending)
     }
@@ -521,7 +527,7 @@ impl Driver {
             && let Some(agent_run) = &event.agent_run
             && self.named.insert(agent_run.clone())
         {
-            self.runs.adopt(&self.run, agent_run);
+            self.ownership.adopt(&self.run, agent_run);
         }
         let seq = event.seq;
         let is_behind = {
@@ -543,7 +549,7 @@ impl Driver {
                 let mut changes = Vec::new();
                 let tasks = self.tasks(vec![(call, work)], &mut changes);
                 if !changes.is_empty() {
-                    self.runs.journal().write(changes);
+                    self.context.journal().write(changes);
                 }
                 for (call, task, recorder) in tasks {
                     self.answer(call, task, recorder);
@@ -570,14 +576,14 @@ impl Driver {
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
         let app = self.run.app.clone();
         let answer =
-            answer::answer(Arc::clone(&self.runs), Arc::clone(&self.run), call, task, recorder);
+            answer::answer(Arc::clone(&self.context), Arc::clone(&self.run), call, task, recorder);
         self.calls.spawn(budget::for_app(app, answer));
     }
 }
 
 /// The event in `frame`. `None` for a comment, and for an event that cannot be read, which is
 /// logged.
-pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
+pub fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
     let fields = frame.fields();
     let data = fields.data?;
     match Event::read(fields.id.as_deref(), fields.event.as_deref(), &data) {

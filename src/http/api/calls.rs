@@ -223,7 +223,7 @@ impl Api {
             (true, true) => Some("operator".to_owned()),
             (true, false) => Some(credential.fingerprint()),
         };
-        let trace = self.runs.traces.context(proxy::trace(headers));
+        let trace = self.runs.context.traces.context(proxy::trace(headers));
         Origin { app: Arc::clone(&caller.app), trace, identity }
     }
 

@@ -70,7 +70,7 @@ impl Api {
         if asked.request.method() != Method::POST {
             return self.mcp_session(asked).map_err(|error| error.response("null"));
         }
-        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
+        let trace = self.runs.context.traces.context(proxy::trace(asked.request.headers()));
         let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = body.clone();
         let read = move || Message::read(utf8(&text)?).map(|message| message.to_owned());

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Metric;
 
-use super::{Api, ApiRequest, Runs, Runtime, Tls, response, status};
+use super::{Api, ApiRequest, RunStore, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::registry::Snapshot;
@@ -104,7 +104,7 @@ fn build_info() -> Vec<Named> {
 }
 
 /// The state of each backend.
-fn backends(runs: &Runs) -> Vec<Named> {
+fn backends(runs: &RunStore) -> Vec<Named> {
     let registry = &runs.calls.backends.registry;
     let handles = runs.calls.backends.handles();
     let handles = handles.iter().map(|(name, backend)| (name.as_str(), backend));
@@ -137,7 +137,7 @@ fn backends(runs: &Runs) -> Vec<Named> {
 }
 
 /// The calls of each backend.
-fn calls(runs: &Runs) -> Vec<Named> {
+fn calls(runs: &RunStore) -> Vec<Named> {
     let handles = runs.calls.backends.handles();
     let all: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
@@ -154,7 +154,7 @@ fn calls(runs: &Runs) -> Vec<Named> {
 }
 
 /// Questions to people.
-fn approvals(runs: &Runs) -> Vec<Named> {
+fn approvals(runs: &RunStore) -> Vec<Named> {
     let approvals = &runs.calls.approvals;
     vec![
         ("approvals_waiting", gauge(count(approvals.waiting(None)))),
@@ -162,8 +162,8 @@ fn approvals(runs: &Runs) -> Vec<Named> {
     ]
 }
 
-fn of_runs(runs: &Runs) -> Vec<Named> {
-    let counted = &runs.metrics;
+fn of_runs(runs: &RunStore) -> Vec<Named> {
+    let counted = &runs.context.metrics;
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
     // never negative.
     let closed = counted.app_streams_closed.get();
@@ -182,7 +182,7 @@ fn of_runs(runs: &Runs) -> Vec<Named> {
     ]
 }
 
-fn posts(runs: &Runs) -> Vec<Named> {
+fn posts(runs: &RunStore) -> Vec<Named> {
     let counted = &runs.upstream.posts;
     let mut rows: Vec<Named> = vec![
         ("result_posts", by_label(&counted.answered)),
@@ -228,7 +228,7 @@ fn certificate(tls: &Tls) -> Named {
     ("tls_certificate_end_timestamp_seconds", gauge(timestamp(until)))
 }
 
-fn journal(runs: &Runs) -> Vec<Named> {
+fn journal(runs: &RunStore) -> Vec<Named> {
     let health = runs.journal().health();
     let counted = runs.journal().metrics();
     let replicas = runs.journal().replica().map_or(0, |replica| replica.members().0.len());
@@ -252,8 +252,8 @@ fn audit(audit: &Audit) -> Vec<Named> {
     ]
 }
 
-fn spans(runs: &Runs) -> Vec<Named> {
-    let Some(counted) = runs.traces.counted() else { return Vec::new() };
+fn spans(runs: &RunStore) -> Vec<Named> {
+    let Some(counted) = runs.context.traces.counted() else { return Vec::new() };
     vec![
         ("spans_exported", counter(counted.exported.get())),
         ("spans_dropped", by_label(&counted.dropped)),

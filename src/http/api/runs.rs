@@ -24,7 +24,8 @@ use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::model::ids::is_segment;
 use crate::model::recovery::may_have_been_driven;
 use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
-use crate::runs::{DrivenRun, NewRun, NotStarted};
+use crate::run_store::NotStarted;
+use crate::runs::{DrivenRun, NewRun};
 use crate::upstream::UpstreamCredential;
 
 /// The most ended runs in a list; a list has all driven runs.
@@ -188,7 +189,7 @@ impl Api {
     pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { caller, mut request, segment: run } = asked;
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
-        let trace = self.runs.traces.context(proxy::trace(request.headers()));
+        let trace = self.runs.context.traces.context(proxy::trace(request.headers()));
         let Attach { workspace, backends } = attach_body(&mut request).await?;
         from.renew(request.headers())?;
         let app = Arc::clone(&from.caller.app);

@@ -11,7 +11,8 @@ use http::HeaderMap;
 use crate::http::Caller;
 use crate::http::proxy::forward;
 use crate::model::{AppName, RunId};
-use crate::runs::{DrivenRun, Runs};
+use crate::run_store::RunStore;
+use crate::runs::DrivenRun;
 use crate::upstream::UpstreamCredential;
 
 /// What one caller may see among the data of its app.
@@ -23,19 +24,19 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    pub(super) fn of(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Self {
+    pub(super) fn of(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> Self {
         let shown = || forward::credential(runs, caller, headers);
         let brought = (!caller.is_operator).then(shown).filter(UpstreamCredential::is_callers);
         Self { brought }
     }
 
-    pub(super) fn has_run(&self, runs: &Runs, run: &DrivenRun) -> bool {
-        self.brought.as_ref().is_none_or(|shown| runs.may_be_told(run, shown))
+    pub(super) fn has_run(&self, runs: &RunStore, run: &DrivenRun) -> bool {
+        self.brought.as_ref().is_none_or(|shown| runs.context.may_be_told(run, shown))
     }
 
     /// Whether the caller may see a call of the agent run `run` of `app`. The bridge does not know
     /// which credential a call by hand (`None`) came with.
-    pub(super) fn has_call(&self, runs: &Runs, app: &AppName, run: Option<&RunId>) -> bool {
+    pub(super) fn has_call(&self, runs: &RunStore, app: &AppName, run: Option<&RunId>) -> bool {
         self.brought
             .as_ref()
             .is_none_or(|shown| run.is_some_and(|run| runs.call_may_be_told((app, run), shown)))

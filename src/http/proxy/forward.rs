@@ -19,13 +19,16 @@ use tracing::{error, warn};
 
 use super::redirect::{self, Redirect};
 use super::route::Opened;
-use super::{Answered, Body, Caller, Code, Resource, RunKey, RunKind, Runs, Workspace, response};
+use super::{
+    Answered, Body, Caller, Code, Resource, RunKey, RunKind, RunStore, Workspace, response,
+};
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
 use crate::journal::Journal;
 use crate::oauth::TokenError;
-use crate::runs::{DrivenRun, Thing};
+use crate::run_store::Thing;
+use crate::runs::DrivenRun;
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
@@ -51,7 +54,7 @@ const CORS_PREFIX: &str = "access-control-";
 /// A request on its way to MANTYX.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    pub runs: &'a Arc<Runs>,
+    pub runs: &'a Arc<RunStore>,
     pub caller: Caller,
     pub credential: UpstreamCredential,
     /// The target of the app's path.
@@ -61,7 +64,7 @@ pub struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// A request of `caller`, who sent these headers, for `resource`.
     pub fn new(
-        runs: &'a Arc<Runs>,
+        runs: &'a Arc<RunStore>,
         caller: &Caller,
         headers: &HeaderMap,
         resource: Resource,
@@ -167,7 +170,7 @@ impl<'a> Outgoing<'a> {
                     status if status.is_success() => self.accepted(&parts.method),
                     StatusCode::UNAUTHORIZED => {
                         if let Some(run) = self.opened_run() {
-                            self.runs.refused(&run, &self.credential);
+                            self.runs.context.refused(&run, &self.credential);
                         }
                     }
                     _ => {}
@@ -225,7 +228,7 @@ impl<'a> Outgoing<'a> {
     /// known.
     async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> Answered<()> {
         let shown = &self.credential;
-        if run.map_or(!shown.is_callers(), |run| self.runs.may_be_told(run, shown)) {
+        if run.map_or(!shown.is_callers(), |run| self.runs.context.may_be_told(run, shown)) {
             return Ok(());
         }
         let path = key.path();
@@ -235,13 +238,13 @@ impl<'a> Outgoing<'a> {
         match asked.await {
             Ok(response) if response.status().is_success() => {
                 if let Some(run) = run {
-                    self.runs.accepted(run, shown);
+                    self.runs.context.accepted(run, shown);
                 }
                 Ok(())
             }
             Ok(response) => {
                 if let (StatusCode::UNAUTHORIZED, Some(run)) = (response.status(), run) {
-                    self.runs.refused(run, shown);
+                    self.runs.context.refused(run, shown);
                 }
                 Err(self.back(response))
             }
@@ -258,12 +261,12 @@ impl<'a> Outgoing<'a> {
         }
         let workspace = &self.resource.workspace;
         if let Some(run) = self.opened_run() {
-            self.runs.accepted(&run, &self.credential);
+            self.runs.context.accepted(&run, &self.credential);
         }
         if let Some(Opened::Session(session)) = &self.resource.opened {
             let runs = self.runs.of_session(workspace, session);
             for run in runs.iter().filter(|run| run.app == self.caller.app.name) {
-                self.runs.accepted(run, &self.credential);
+                self.runs.context.accepted(run, &self.credential);
             }
         }
     }
@@ -354,12 +357,12 @@ pub fn away(journal: &Journal) -> Response<Body> {
 }
 
 /// The part of `resource` that another app than `app` began.
-fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
+fn others(runs: &RunStore, app: &App, resource: &Resource) -> Option<Thing> {
     resource.ids.iter().find_map(|id| runs.others(&resource.workspace, id, &app.name))
 }
 
 /// The present state of `app`, if it may still send a request for `resource`.
-fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
+fn may_still(runs: &RunStore, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
     let app = runs.calls.still(app).ok_or(ReadError::NotLetIn)?;
     others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
 }
@@ -382,7 +385,7 @@ fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
 }
 
 /// The credential that MANTYX gets for requests of `caller`.
-pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
+pub fn credential(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
     runs.upstream.credential_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {

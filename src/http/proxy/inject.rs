@@ -21,7 +21,8 @@ use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
-use crate::runs::{How, NewRun, NotStarted, Owned, Session};
+use crate::run_store::{How, NotStarted, Owned, Session};
+use crate::runs::NewRun;
 use crate::tasks::in_background;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -243,7 +244,7 @@ impl Outgoing<'_> {
             table: Arc::new(table),
             has_past: false,
             past_is_lost: false,
-            trace: self.runs.traces.context(trace(&taken.parts.headers)),
+            trace: self.runs.context.traces.context(trace(&taken.parts.headers)),
         };
         match self.runs.start(new).await {
             Ok(_) => {}

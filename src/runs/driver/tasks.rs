@@ -12,7 +12,7 @@ use crate::calls::record::CallRecorder;
 use crate::journal::record::Change;
 use crate::model::run::Work;
 use crate::model::{Call, Ending};
-use crate::runs::restore;
+use crate::runs::answer;
 
 impl Driver {
     /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`.
@@ -44,8 +44,8 @@ impl Driver {
                     continue;
                 }
             }
-            let is_claimed = self.runs.claim(&self.run, &call);
-            let recorder = self.run.recorder(&self.runs, &call);
+            let is_claimed = self.ownership.claim(&self.run, &call);
+            let recorder = self.run.recorder(&self.context.calls, &*self.ownership, &call);
             if !is_claimed {
                 warn!(
                     %run, toolUseId = %tool_use,
@@ -64,7 +64,7 @@ impl Driver {
                     Task::Refuse(why, Ending::Busy)
                 }
                 Work::Make(route) => Task::Make(route),
-                Work::Doubtful(route) => restore::doubtful(&recorder, route),
+                Work::Doubtful(route) => answer::doubtful(&recorder, route),
                 Work::Refuse(error) => Task::Refuse(error, Ending::Denied),
                 Work::Nothing | Work::Hold | Work::Altered | Work::Astray => continue,
             };

@@ -156,7 +156,7 @@ impl Client<'_> {
         let state = text(trace::STATE);
         let states: Vec<&str> = state.iter().map(String::as_str).collect();
         let read = text(trace::PARENT).and_then(|parent| Trace::read(&[&parent], &states));
-        let in_meta = read.map(|read| self.api.runs.traces.context(Some(Arc::new(read))));
+        let in_meta = read.map(|read| self.api.runs.context.traces.context(Some(Arc::new(read))));
         in_meta.unwrap_or_else(|| self.trace.clone())
     }
 

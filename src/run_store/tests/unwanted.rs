@@ -6,15 +6,18 @@ use serde_json::Value;
 use super::harness::{Harness, call, known_run};
 use super::*;
 use crate::backend::fake::{Mood, World};
+use crate::journal::room;
 use crate::model::ending::Ending;
 use crate::model::recovery::Stage;
+use crate::runs::answer::{self, Task};
+use crate::runs::log::EventLog;
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(harness: &Harness, run: &Arc<DrivenRun>, id: &str, task: Task) {
-    let entry = run.recorder(&harness.runs, &call(id));
+    let entry = harness.recorder(run, &call(id));
     harness.runs.journal().write(vec![entry.change()]);
-    let (runs, run) = (Arc::clone(&harness.runs), Arc::clone(run));
-    answer::answer(runs, run, call(id), task, entry).await;
+    let context = Arc::clone(&harness.runs.context);
+    answer::answer(context, Arc::clone(run), call(id), task, entry).await;
 }
 
 async fn posted(harness: &Harness, id: &str, count: usize) -> Vec<Value> {
@@ -32,7 +35,7 @@ async fn posted(harness: &Harness, id: &str, count: usize) -> Vec<Value> {
 #[tokio::test]
 async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_take() {
     let harness = Harness::start(None).await;
-    let of_others = EventLog::new(&harness.runs.room);
+    let of_others = EventLog::new(&harness.runs.context.log_room);
     of_others.push(Some(1), Bytes::from(vec![b'x'; 65 << 20]));
     harness.is_forgetful.store(true, Ordering::SeqCst);
     let run = known_run(&harness, 1, "a");
@@ -47,7 +50,7 @@ async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_tak
     let posts = posted(&harness, "tu_0", 2).await;
     assert_eq!(posts[0], posts[1]);
     assert_eq!(posts[0]["error"], "no");
-    assert!(run.unwanted.lock().is_empty());
+    assert!(run.take_unwanted().is_empty());
 }
 
 /// The driver has stopped reading by then, so that an open stream says nothing any more.
@@ -78,7 +81,7 @@ async fn each_app_has_its_share_of_the_journal_for_them() {
     let [first, second, of_b] =
         [(1, "a"), (2, "a"), (3, "b")].map(|(slot, app)| known_run(&harness, slot, app));
     let keep = |run: &Arc<DrivenRun>, id: &str, size: usize| {
-        harness.runs.keep_unwanted(run, &run.recorder(&harness.runs, &call(id)), size)
+        answer::keep_unwanted(&harness.runs.context, run, &harness.recorder(run, &call(id)), size)
     };
     assert!(keep(&first, "tu_1", room::UNWANTED_ANSWERS - 10));
     assert!(keep(&second, "tu_1", 10), "there is room for it");

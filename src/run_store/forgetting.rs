@@ -8,25 +8,25 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::log::Room;
 use super::owners::Owned;
-use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, Runs};
+use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, RunStore};
 use crate::journal::record::{Change, Key};
 use crate::journal::room;
 use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::RunKey;
+use crate::runs::log::Room;
 
 /// How often runs and sessions are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-impl Runs {
+impl RunStore {
     /// Forgets runs and sessions that are too old or too many, in the journal too, every few seconds:
     /// also while no app asks for anything, so that an idle bridge gives their memory back. Never ends.
     pub async fn keep_swept(self: Arc<Self>) {
         loop {
             sleep(SWEEP_EVERY).await;
             let mut inner = self.inner.lock();
-            let mut forgotten = inner.sweep(Instant::now(), &self.room);
+            let mut forgotten = inner.sweep(Instant::now(), &self.context.log_room);
             forgotten.extend(inner.sweep_awaiting(|moment| self.journal().since(moment)));
             if !forgotten.is_empty() {
                 self.journal().write(forgotten);

@@ -13,6 +13,7 @@ use crate::model::call::Of;
 use crate::model::ending::{Ending, Made};
 use crate::model::event::Call;
 use crate::model::offer::RefKind;
+use crate::traces::Context;
 
 impl Harness {
     pub(super) async fn by_hand(&self) -> Made {

@@ -1,63 +1,66 @@
-//! How many bytes of the journal the open calls of each app hold: arguments, and answers that
-//! MANTYX has not taken yet. Without a limit, an app whose answers MANTYX does not take could fill
-//! the journal, and then no call of any app is made.
+//! Bytes that apps hold, of which each app has an equal part; and a common part that any of them may
+//! use. Without it, an app whose answers nobody takes could fill the journal, and then no call of any
+//! app is made.
 //!
-//! Must not: know what a call is, or write to the journal.
+//! Must not: know what the bytes are.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::journal::room::OPEN_CALLS;
 use crate::model::AppName;
 use crate::model::maps::HashMap;
 use crate::settings::Settings;
 
-/// What the open calls of all apps hold.
+/// What all apps hold.
 #[derive(Debug, Clone)]
-pub(super) struct Shares(Arc<Mutex<Held>>);
+pub struct Shares(Arc<Mutex<Held>>);
 
 #[derive(Debug)]
 struct Held {
     settings: watch::Receiver<Arc<Settings>>,
+    /// How many bytes are divided among the apps, and how many any of them may use beyond that.
+    divided: usize,
+    common: usize,
     by_app: HashMap<AppName, usize>,
 }
 
-/// The bytes that one call holds; released on drop.
+/// The bytes that one owner holds for its app; released on drop.
 #[derive(Debug)]
-pub(super) struct Share {
+pub struct Share {
     all: Shares,
     app: AppName,
     bytes: Mutex<usize>,
 }
 
 impl Shares {
-    /// The shares of the apps in `settings`. No call holds anything yet.
-    pub(super) fn new(settings: watch::Receiver<Arc<Settings>>) -> Self {
-        Self(Arc::new(Mutex::new(Held { settings, by_app: HashMap::default() })))
+    /// The shares of the apps in `settings`, which hold nothing yet: equal parts of `divided` bytes, and
+    /// `common` bytes for whichever app needs them.
+    pub fn new(settings: watch::Receiver<Arc<Settings>>, divided: usize, common: usize) -> Self {
+        let by_app = HashMap::default();
+        Self(Arc::new(Mutex::new(Held { settings, divided, common, by_app })))
     }
 
-    /// The share of a call of `app`, which holds nothing yet.
-    pub(super) fn of(&self, app: &AppName) -> Share {
+    /// A part of the share of `app`, which holds nothing yet.
+    pub fn share(&self, app: &AppName) -> Share {
         Share { all: self.clone(), app: app.clone(), bytes: Mutex::default() }
     }
 }
 
 impl Held {
-    /// Whether `app` holds no more than its share and the free part of the common half.
+    /// Whether `app` holds no more than its part, and what is free of the common one.
     fn fits(&self, app: &AppName) -> bool {
-        let half = OPEN_CALLS / 2;
-        let share = half / self.settings.borrow().apps.len().max(1);
-        let common = |bytes: &usize| bytes.saturating_sub(share);
-        let own = self.by_app.get(app).map_or(0, common);
-        own == 0 || self.by_app.values().map(common).sum::<usize>() <= half
+        let own_part = self.divided / self.settings.borrow().apps.len().max(1);
+        let beyond_its_part = |bytes: &usize| bytes.saturating_sub(own_part);
+        let beyond = self.by_app.get(app).map_or(0, beyond_its_part);
+        beyond == 0 || self.by_app.values().map(beyond_its_part).sum::<usize>() <= self.common
     }
 }
 
 impl Share {
-    /// Sets what the call holds to `bytes`. Returns whether there is room for it.
-    pub(super) fn hold(&self, bytes: usize) -> bool {
+    /// Sets what is held to `bytes`. Returns whether there is room for it.
+    pub fn hold(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let mut held = self.all.0.lock();
         let before = std::mem::replace(&mut *own, bytes);
@@ -69,8 +72,8 @@ impl Share {
         held.fits(&self.app)
     }
 
-    /// Whether there is room for all that the call's app holds.
-    pub(super) fn fits(&self) -> bool {
+    /// Whether there is room for all that the app holds.
+    pub fn fits(&self) -> bool {
         self.all.0.lock().fits(&self.app)
     }
 }
@@ -100,11 +103,11 @@ mod tests {
             Arc::new(Settings::new(limits, apps, None))
         };
         let (reload, read) = watch::channel(settings(&["a", "b"]));
-        let shares = Shares::new(read);
+        let half = 1_000;
+        let shares = Shares::new(read, half, half);
         let [a, more_of_a, b, more_of_b] =
-            ["a", "a", "b", "b"].map(|app| shares.of(&AppName::from(app)));
-        let half = OPEN_CALLS / 2;
-        let share = OPEN_CALLS / 4;
+            ["a", "a", "b", "b"].map(|app| shares.share(&AppName::from(app)));
+        let share = half / 2;
         assert!(a.hold(share + half), "what is common is for whoever needs it");
         assert!(!more_of_a.hold(1) && !a.fits());
         assert!(b.hold(share) && b.fits(), "it has its own");

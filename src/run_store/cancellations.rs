@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
-use super::{DrivenRun, Runs};
+use super::{DrivenRun, RunStore};
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica};
 use crate::model::catalog::hex;
@@ -31,7 +31,7 @@ enum Cancellation {
     Session { workspace: Workspace, session: SessionId },
 }
 
-impl Runs {
+impl RunStore {
     /// Cancels the calls of `run`, which MANTYX has cancelled for the run's app, at whichever replica
     /// makes them. In an eval, `key` may be one of its agent runs.
     ///

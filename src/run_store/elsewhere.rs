@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::driven::Left;
-use super::{DrivenRun, Runs};
+use super::RunStore;
 use crate::journal::DatabaseError;
 use crate::journal::record::{Kept, KeptRun};
 use crate::model::run::Seen;
 use crate::model::{AppName, RunKey, RunKind, Table, Workspace};
+use crate::runs::DrivenRun;
+use crate::runs::driven::RestoredRun;
 use crate::upstream::UpstreamCredential;
 
-impl Runs {
+impl RunStore {
     /// Looks up what other replicas know of the runs and sessions `ids`; `credential` is what the caller
     /// has shown. Does nothing for an id that this replica knows itself.
     ///
@@ -99,7 +100,7 @@ impl Runs {
     }
 
     /// In a task of its own: a client that hangs up must not leave the run claimed and not driven.
-    fn claiming(
+    pub(super) fn claiming(
         self: &Arc<Self>,
         key: &RunKey,
         app: &AppName,
@@ -116,17 +117,6 @@ impl Runs {
             }
             Ok(())
         })
-    }
-
-    /// Has this replica drive on a guest whose replica has died: an app that reads the guest's events has
-    /// shown its credential here, and has no reason to show it again. Does not wait: the app's stream
-    /// must not fall silent while the database is slow.
-    pub(super) fn claim_guest(self: &Arc<Self>, guest: &DrivenRun) {
-        let credential = self.credential_of(guest);
-        if guest.is_guest() && credential.is_callers() {
-            // A failure is for the next time, with the next heartbeat.
-            drop(self.claiming(&guest.key, &guest.app, &credential));
-        }
     }
 
     /// Makes a run of another replica known, as it is now.
@@ -147,7 +137,7 @@ impl Runs {
             tool_use: call.key.tool_use.clone(),
             content: call.record.content,
         });
-        let left = Left {
+        let left = RestoredRun {
             slot,
             credential: credential.clone(),
             table,
@@ -157,6 +147,6 @@ impl Runs {
             seen: seen.collect(),
             again: Vec::new(),
         };
-        Some(Arc::new(DrivenRun::guest(left, &self.room)))
+        Some(Arc::new(DrivenRun::guest(left, &self.context.log_room)))
     }
 }

@@ -20,14 +20,14 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&harness, slot, app));
     let mut open = Vec::new();
     for number in 0..14 {
-        let entry = of_a.recorder(&harness.runs, &call(&format!("tu_{number}")));
+        let entry = harness.recorder(&of_a, &call(&format!("tu_{number}")));
         entry.dispatching(None).await.ok();
         entry.answered(large()).await;
         open.push(entry);
     }
-    let entry = of_b.recorder(&harness.runs, &call("tu_b"));
+    let entry = harness.recorder(&of_b, &call("tu_b"));
     assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
-    let late = of_a.recorder(&harness.runs, &call("tu_late"));
+    let late = harness.recorder(&of_a, &call("tu_late"));
     assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
     assert!(harness.runs.journal().health().bytes < 24 << 20);
 
@@ -49,10 +49,10 @@ async fn arguments_that_there_is_no_room_for_are_not_kept() {
     };
     let mut open: Vec<_> = (0..6).map(|_| None).collect();
     for (number, entry) in open.iter_mut().enumerate() {
-        let entry = entry.insert(run.recorder(&harness.runs, &large(number)));
+        let entry = entry.insert(harness.recorder(&run, &large(number)));
         assert_eq!(entry.has_room(), number < 4, "call {number}");
         assert_eq!(entry.change().weight() > 0, number < 4, "call {number}");
     }
     open.clear();
-    assert!(run.recorder(&harness.runs, &large(6)).has_room(), "they have ended");
+    assert!(harness.recorder(&run, &large(6)).has_room(), "they have ended");
 }

@@ -13,6 +13,7 @@ use crate::backend::fake::{FakeDial, World, registry};
 use crate::backend::peer::Dial;
 use crate::backend::registry::RegistryEntry;
 use crate::backend::supervisor::Supervisor;
+use crate::calls::record::CallRecorder;
 use crate::config;
 use crate::config::{App, Credential};
 use crate::fake_http::{Agent, Reply};
@@ -20,10 +21,11 @@ use crate::journal::record::Kept;
 use crate::model::event::Call;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
+use crate::traces::Context;
 
 /// Runs with the backend `fs`, in front of a MANTYX whose every run wants `fs_ls` as `tu_1`.
 pub(super) struct Harness {
-    pub(super) runs: Arc<Runs>,
+    pub(super) runs: Arc<RunStore>,
     pub(super) world: Arc<World>,
     pub(super) mantyx: Agent,
     pub(super) settings: watch::Sender<Arc<Settings>>,
@@ -57,7 +59,7 @@ pub(super) fn call(tool_use: &str) -> Call {
 /// A run of `app` that has no driver yet.
 pub(super) fn known_run(harness: &Harness, slot: u64, app: &str) -> Arc<DrivenRun> {
     let new = NewRun { app: app.into(), ..harness.new_run(&format!("{RUN}{slot}")) };
-    let run = Arc::new(DrivenRun::new(Slot(slot), new, &harness.runs.room));
+    let run = Arc::new(DrivenRun::new(Slot(slot), new, &harness.runs.context.log_room));
     harness.runs.journal().write(run.changes());
     harness.runs.inner.lock().runs.insert(run.key.clone(), Arc::clone(&run));
     run
@@ -122,7 +124,7 @@ impl Harness {
         let settings = Settings::new(limits, vec![App::named("a")], None);
         let (settings, read) = watch::channel(Arc::new(settings));
         let calls = Calls::new(backends, read, Arc::new(journal), None);
-        let runs = Runs::new(Arc::new(upstream), Arc::new(calls), Traces::default());
+        let runs = RunStore::new(Arc::new(upstream), Arc::new(calls), Traces::default());
         let runs = Arc::new(runs);
         registry
             .wait_for(|registry| registry.snapshot("fs").filter(|fs| fs.connection.is_some()))
@@ -144,6 +146,11 @@ impl Harness {
             past_is_lost: false,
             trace: Context::default(),
         }
+    }
+
+    /// The recorder of a call of `run`.
+    pub(super) fn recorder(&self, run: &DrivenRun, call: &Call) -> Arc<CallRecorder> {
+        run.recorder(&self.runs.calls, &*self.runs, call)
     }
 
     pub(super) async fn drive(&self) -> Arc<DrivenRun> {

@@ -8,6 +8,7 @@ use super::*;
 use crate::backend::peer::Recorder as _;
 use crate::journal::record::Kept;
 use crate::model::recovery::Stage;
+use crate::runs::Access;
 
 /// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
 /// by another span each time. What both have to say of each round.
@@ -55,7 +56,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     for (one, other) in resumed[0].iter().zip(&resumed[1]) {
         assert!(Arc::ptr_eq(one.as_ref().unwrap(), other.as_ref().unwrap()));
     }
-    assert_eq!(harness.runs.metrics.started.get(), 256, "each has one driver");
+    assert_eq!(harness.runs.context.metrics.started.get(), 256, "each has one driver");
 }
 
 #[tokio::test]
@@ -81,10 +82,15 @@ async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_st
 #[tokio::test]
 async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_given_up() {
     let harness = Harness::start(None).await;
-    let new = |number| DrivenRun::new(Slot(number), harness.new_run("run"), &harness.runs.room);
+    let new = |number| {
+        DrivenRun::new(Slot(number), harness.new_run("run"), &harness.runs.context.log_room)
+    };
     let runs: Vec<DrivenRun> = (0..10_000).map(new).collect();
-    let entry = runs[0].recorder(&harness.runs, &call("tu"));
-    let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
+    let entry = harness.recorder(&runs[0], &call("tu"));
+    let keep = |round: usize| {
+        let share = harness.runs.calls.keeping(&"a".into()).share;
+        runs[round].keep_unwanted(&entry, share)
+    };
     let open = |round: usize| {
         runs[round].access.send_replace(Access::Open);
         !runs[round].take_unwanted().is_empty()
@@ -97,10 +103,9 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
 #[tokio::test]
 async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
     let harness = Harness::start(None).await;
-    let run = DrivenRun::new(Slot(1), harness.new_run("run"), &harness.runs.room);
+    let run = DrivenRun::new(Slot(1), harness.new_run("run"), &harness.runs.context.log_room);
     harness.runs.journal().write(run.changes());
-    let [never, once, both] =
-        ["never", "once", "both"].map(|id| run.recorder(&harness.runs, &call(id)));
+    let [never, once, both] = ["never", "once", "both"].map(|id| harness.recorder(&run, &call(id)));
     for entry in [&never, &once, &both] {
         harness.runs.journal().write(vec![entry.change()]);
         entry.dispatching(None).await.unwrap();

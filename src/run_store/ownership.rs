@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::answer::Task;
 use super::owners::{How, Owned};
-use super::{DrivenRun, Inner, NewRun, Runs, answer};
+use super::{Inner, RunStore};
 use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord};
 use crate::model::ids::is_segment;
 use crate::model::{AppName, Call, RunId, RunKey, RunKind, Workspace};
+use crate::runs::answer::{self, Task};
+use crate::runs::{DrivenRun, NewRun, Ownership};
 
 /// Longer ids of MANTYX are not remembered, in bytes.
 const MAX_ID: usize = 512;
@@ -28,7 +29,7 @@ pub enum Thing {
     Session,
 }
 
-impl Runs {
+impl RunStore {
     /// Whether `id` is a run or a session of another app than `app`; `None` if it is not known to
     /// be.
     pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
@@ -94,7 +95,7 @@ impl Runs {
         );
         run.hand_over();
         self.journal().write(run.changes());
-        self.tell(&run);
+        self.context.tell(&run);
         // The run may have been given up, with answers that MANTYX did not want. MANTYX has just
         // said that it knows the run, so they are posted again.
         let unwanted = run.take_unwanted().into_iter();
@@ -108,8 +109,9 @@ impl Runs {
         calls: impl IntoIterator<Item = (Arc<CallRecorder>, Task)>,
     ) {
         for (recorder, task) in calls {
-            let (runs, of) = (Arc::clone(self), Arc::clone(run));
-            let answered = answer::answer(runs, of, recorder.call(), task, recorder);
+            let context = Arc::clone(&self.context);
+            let answered =
+                answer::answer(context, Arc::clone(run), recorder.call(), task, recorder);
             self.calls.spawn(&run.app, answered);
         }
     }
@@ -129,46 +131,6 @@ impl Runs {
     /// Whether the run `key` was once named by an eval, whose driver may have made its calls.
     pub fn is_of_an_eval(&self, key: &RunKey) -> bool {
         self.inner.lock().eval_key_of(key).is_some()
-    }
-
-    /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
-    pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
-        let owned = Owned::Run(RunKey::agent(&eval.key.workspace, agent_run.clone()));
-        let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
-        match adopted {
-            Ok(changes) if changes.is_empty() => {}
-            Ok(changes) => self.journal().write(changes),
-            Err(NotOwned) => warn!(
-                eval = %eval.key.run, run = %agent_run,
-                "an eval names an agent run that it does not own; not making its calls"
-            ),
-        }
-    }
-
-    /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
-    /// to another run, so this driver must not make it.
-    pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
-        let key = RunKey::agent(&run.key.workspace, run.asked_by(call));
-        let mut inner = self.inner.lock();
-        let asked = (key.workspace.clone(), key.run.clone());
-        if inner.claims.holds(&asked, &call.tool_use, run.slot) {
-            // Mostly a claim of an earlier process. No other driver answers the call, whichever app
-            // the agent run belongs to by now.
-            return true;
-        }
-        let owner = inner.owners.get(&Owned::Run(key));
-        let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
-            // An attached run turned out to be an agent run of an eval, whose driver now makes its
-            // calls.
-            (RunKind::Agent, Some(How::OfEval(_))) => false,
-            // Another app may have attached the run before MANTYX's answer said whose it is.
-            (RunKind::Agent, _) => owner.is_none_or(|owner| owner.app == run.app),
-            (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
-            // The owner was pushed out, as its app has too many runs.
-            (RunKind::Eval, None) => true,
-            (RunKind::Eval, Some(How::Created | How::Attached)) => false,
-        };
-        is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
     }
 
     /// Restores the owners of an earlier process.
@@ -212,6 +174,65 @@ impl Runs {
         }
         drop(inner);
         self.journal().write(changes);
+    }
+}
+
+impl Ownership for RunStore {
+    fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
+        let key = RunKey::agent(&run.key.workspace, run.asked_by(call));
+        let mut inner = self.inner.lock();
+        let asked = (key.workspace.clone(), key.run.clone());
+        if inner.claims.holds(&asked, &call.tool_use, run.slot) {
+            // Mostly a claim of an earlier process. No other driver answers the call, whichever app
+            // the agent run belongs to by now.
+            return true;
+        }
+        let owner = inner.owners.get(&Owned::Run(key));
+        let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
+            // An attached run turned out to be an agent run of an eval, whose driver now makes its
+            // calls.
+            (RunKind::Agent, Some(How::OfEval(_))) => false,
+            // Another app may have attached the run before MANTYX's answer said whose it is.
+            (RunKind::Agent, _) => owner.is_none_or(|owner| owner.app == run.app),
+            (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
+            // The owner was pushed out, as its app has too many runs.
+            (RunKind::Eval, None) => true,
+            (RunKind::Eval, Some(How::Created | How::Attached)) => false,
+        };
+        is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
+    }
+
+    fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
+        let owned = Owned::Run(RunKey::agent(&eval.key.workspace, agent_run.clone()));
+        let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
+        match adopted {
+            Ok(changes) if changes.is_empty() => {}
+            Ok(changes) => self.journal().write(changes),
+            Err(NotOwned) => warn!(
+                eval = %eval.key.run, run = %agent_run,
+                "an eval names an agent run that it does not own; not making its calls"
+            ),
+        }
+    }
+
+    fn claim_over_replicas(
+        &self,
+        run: &RunKey,
+        agent_run: Option<&RunId>,
+    ) -> Option<(Workspace, RunId)> {
+        self.inner.lock().claim_over_replicas(run, agent_run)
+    }
+
+    fn may_be_driven_by_others(&self, run: &RunKey) -> bool {
+        self.inner.lock().may_be_driven_by_others(run)
+    }
+
+    fn claim_guest(self: Arc<Self>, guest: &DrivenRun) {
+        let credential = self.context.credential_of(guest);
+        if guest.is_guest() && credential.is_callers() {
+            // A failure is for the next time, with the next heartbeat.
+            drop(self.claiming(&guest.key, &guest.app, &credential));
+        }
     }
 }
 

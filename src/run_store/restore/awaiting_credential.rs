@@ -11,13 +11,13 @@ use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
 use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
 use crate::model::{AppName, Moment};
-use crate::runs::{Inner, KEEP_COUNT, KEEP_ENDED, Runs};
+use crate::run_store::{Inner, KEEP_COUNT, KEEP_ENDED, RunStore};
 use crate::{clock, journal};
 
 /// The most bytes of arguments and answers that their calls have in the journal, of all apps together.
-pub(in crate::runs) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
+pub(in crate::run_store) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
 
-impl Runs {
+impl RunStore {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
     pub fn awaiting_credential(&self, app: Option<&AppName>) -> usize {
         let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == *app);
@@ -29,7 +29,7 @@ impl Inner {
     /// Forgets the runs whose last start, end or call is over a day ago, and those beyond the limit
     /// of an app; of the others, the arguments and answers that their calls no longer need. `since`
     /// tells how long ago a moment was.
-    pub(in crate::runs) fn sweep_awaiting(
+    pub(in crate::run_store) fn sweep_awaiting(
         &mut self,
         since: impl Fn(Moment) -> Option<Duration>,
     ) -> Vec<Change> {

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::model::recovery::Stage;
-    use crate::runs::restore::tests::run;
+    use crate::run_store::restore::tests::run;
 
     fn of(slot: u64, id: &str, tool_use: &str, stage: Stage) -> KeptRun {
         let mut run = run(id, "", tool_use, stage);

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::answer::Task;
-use super::driven::Left;
-use super::{DrivenRun, Inner, KEEP_ENDED, LeftCalls, Owned, Runs, Session};
+use super::{Inner, KEEP_ENDED, Owned, RunStore, Session};
 use crate::calls::long::Beginning;
 use crate::calls::record::CallRecorder;
 use crate::clock;
@@ -32,10 +30,13 @@ use crate::model::sentences::sentence;
 use crate::model::{
     AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
 };
+use crate::runs::DrivenRun;
+use crate::runs::answer::{LeftCalls, Task};
+use crate::runs::driven::RestoredRun;
 use crate::traces::Context;
 use crate::upstream::{SANDBOX, UpstreamCredential};
 
-impl Runs {
+impl RunStore {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
     /// that need their app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept) {
@@ -129,7 +130,7 @@ impl Runs {
             }
             run.lost.cancel();
             run.hand_over();
-            self.tell(&run);
+            self.context.tell(&run);
         }
     }
 
@@ -271,7 +272,7 @@ impl Runs {
 
     /// The trace context of the calls of a run.
     pub(super) fn kept_trace(&self, record: &RunRecord) -> Context {
-        self.traces.context(record.trace.as_ref().and_then(|(parent, state)| {
+        self.context.traces.context(record.trace.as_ref().and_then(|(parent, state)| {
             let states: Vec<&str> = state.as_deref().into_iter().collect();
             Trace::read(&[parent], &states).map(Arc::new)
         }))
@@ -346,8 +347,8 @@ impl Runs {
             (record.given_up, record.ended_at) = (false, None);
         }
         let unanswered = again.len() + open.len();
-        let left = Left { slot, record, credential, table, trace, last_seq, seen, again };
-        let run = Arc::new(DrivenRun::left(left, &self.room));
+        let left = RestoredRun { slot, record, credential, table, trace, last_seq, seen, again };
+        let run = Arc::new(DrivenRun::left(left, &self.context.log_room));
         if is_handed_over {
             run.hand_over();
             self.journal().write(run.changes());
@@ -417,20 +418,6 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
             && call.key.agent_run.as_ref().unwrap_or(&run.record.key.run) == asked_by
     };
     runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
-}
-
-/// How to answer a call that an earlier process may have made, although the journal has lost the
-/// record.
-pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
-    entry.doubt();
-    match decide(entry.known(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
-        Recovery::Make | Recovery::Resume => Task::Make(route),
-        _ => {
-            let name = entry.call().name;
-            let why = sentence("record_lost", &[("tool", &name)]);
-            Task::Refuse(why, Ending::Unknown)
-        }
-    }
 }
 
 /// How to answer a call that is not simply made again; `None` if nothing is left to do.

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{DrivenRun, Runs};
+use super::{DrivenRun, RunStore};
 use crate::backoff::Backoff;
 use crate::error_chain::error_chain;
 
@@ -21,7 +21,7 @@ const CANCEL_WITHIN: Duration = Duration::from_secs(15);
 /// For how long one process asks MANTYX to cancel a run.
 const ASK_FOR: Duration = Duration::from_secs(60 * 60);
 
-impl Runs {
+impl RunStore {
     /// Cancels the calls of a run that its app is told is not driven, and the run at MANTYX. Returns after
     /// the first attempt at the latter.
     ///
@@ -75,7 +75,7 @@ impl Runs {
     /// Asks MANTYX once. A run that MANTYX does not know may be one that it does not show yet.
     async fn is_cancelled_at_mantyx(&self, run: &DrivenRun) -> bool {
         let path = format!("{}/cancel", run.key.path());
-        let credential = self.credential_of(run);
+        let credential = self.context.credential_of(run);
         let sent = self.upstream.send((Method::POST, &path), &credential, |request| {
             Ok(request.body(Vec::new()).timeout(CANCEL_WITHIN))
         });
