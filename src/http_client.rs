@@ -20,7 +20,7 @@ use url::{Origin, Url};
 
 pub use client::Client;
 pub use link_local::{names_link_local, names_this_machine};
-pub use tls::{Tls, TlsFlaw, certificates};
+pub use tls::{Tls, TlsFlaw};
 
 use crate::budget::{Buffer, NoRoom};
 use crate::error_chain::error_chain;

@@ -14,6 +14,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConfigBuilder, Error, InconsistentKeys, RootCertStore};
 
 use crate::error_chain::is_of_authority;
+use crate::tls::certificate::read_pem;
 use crate::tls::verifier;
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
@@ -71,7 +72,7 @@ impl Tls {
         let mut config = match &self.identity {
             None => config.with_no_client_auth(),
             Some(pem) => {
-                let chain = certificates(pem).expect("the pair was checked when it was read");
+                let chain = read_pem(pem).expect("the pair was checked when it was read");
                 let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
                 let key = key.expect("the pair was checked when it was read");
                 config.with_client_auth_cert(chain, key).expect("the pair was checked, too")
@@ -107,7 +108,7 @@ fn trusting(named: &[CertificateDer<'static>]) -> ConfigBuilder<ClientConfig, Wa
 
 fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
-    let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;
+    let certificates = read_pem(pem).map_err(TlsFlaw::Authority)?;
     for certificate in &certificates {
         let bad = |error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}"));
         store.add(certificate.clone()).map_err(bad)?;
@@ -115,18 +116,8 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     Ok(certificates)
 }
 
-/// The certificates in the text of a file, at least one. The error says why there is none.
-pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err("there is no certificate in it".to_owned()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("it is not PEM: {error}")),
-    }
-}
-
 fn check_pair(certificate: &str, key: &str) -> Result<(), TlsFlaw> {
-    let chain = certificates(certificate).map_err(TlsFlaw::Certificate)?;
+    let chain = read_pem(certificate).map_err(TlsFlaw::Certificate)?;
     if key.contains("ENCRYPTED") {
         return Err(TlsFlaw::Key("it has a passphrase; use a key without one".to_owned()));
     }

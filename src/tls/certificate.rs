@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -15,6 +16,18 @@ use crate::model::San;
 
 /// A certificate should be replaced this long before its end.
 const NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The certificates in the text of a file, at least one. The error says why there is none.
+pub fn read_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err("there is no certificate in it".to_owned())
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("it is not PEM: {error}")),
+    }
+}
 
 /// The fields of a certificate that the bridge uses.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,9 +12,8 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
-use super::certificate::Facts;
+use super::certificate::{Facts, read_pem};
 use super::provider;
-use crate::http_client;
 use crate::model::words::words;
 
 /// The files of a listener's TLS, all of them PEM.
@@ -156,7 +155,7 @@ fn certificates(
     path: &Path,
     text: &str,
 ) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    http_client::certificates(text).map_err(|_why| unreadable(which, path))
+    read_pem(text).map_err(|_why| unreadable(which, path))
 }
 
 fn unreadable(which: Which, path: &Path) -> FileError {

@@ -15,57 +15,33 @@ use crate::peers::repository;
 /// Files longer than this have more than one job.
 const MAX_LINES: usize = 600;
 
-/// A module of ours, and the other modules that neither it nor those below it may name.
+/// A room of `http`, and the other modules that neither it nor those below it may name. The order of
+/// all modules is that of the map in ARCHITECTURE.md.
 const DIRECTIONS: &[(&str, &str)] = &[
-    ("oauth", "backend calls cli config daemon http journal runs sandbox sse state_dir upstream"),
-    ("sse", "backend calls cli config daemon http model runs sandbox upstream"),
-    ("audit", "backend calls cli config daemon http journal runs sandbox sse upstream"),
-    ("metrics", "backend calls cli config daemon http journal runs sandbox sse upstream"),
-    ("traces", "audit backend calls cli config daemon http journal runs sandbox sse upstream"),
+    ("http::client_info", "backend calls config http run_store runs upstream"),
+    ("http::error_code", "backend calls config http run_store runs upstream"),
     (
-        "public_keys",
-        "audit backend cli config daemon http journal runs sandbox state_dir tls upstream sse",
+        "http::router",
+        "backend calls config http::server http::service http::status_page run_store runs upstream",
     ),
-    ("config", "backend calls cli daemon http runs sandbox settings upstream"),
-    ("backend", "calls cli daemon http runs sandbox settings upstream"),
-    ("upstream", "backend calls cli daemon http runs sandbox settings"),
-    ("settings", "calls cli daemon http journal runs sandbox upstream"),
-    ("journal", "backend calls cli config daemon http runs sandbox upstream"),
-    (
-        "small_server",
-        "backend cli config daemon http journal model runs sandbox state_dir tls upstream sse",
-    ),
-    ("sandbox", "backend calls cli config daemon http runs upstream"),
-    ("tls", "backend calls cli config daemon http journal runs sandbox sse upstream"),
-    (
-        "limits",
-        "audit backend calls cli config daemon http journal runs sandbox state_dir upstream",
-    ),
-    ("calls", "cli daemon http runs runtimes sandbox upstream"),
-    ("runs", "cli daemon http run_store runtimes sandbox"),
-    ("run_store", "cli daemon http runtimes sandbox"),
-    ("http", "cli daemon sandbox"),
-    ("http::client_info", "backend config http runs upstream"),
-    ("http::error_code", "backend config http runs upstream"),
-    ("http::router", "backend config http::server http::service http::status_page runs upstream"),
     (
         "http::auth",
-        "backend http::api http::proxy http::router http::server http::service http::status_page runs",
+        "backend calls http::api http::proxy http::router http::server http::service http::status_page run_store runs",
     ),
     (
         "http::response",
-        "backend http::api http::proxy http::router http::server http::service http::status_page runs upstream",
+        "backend calls http::api http::proxy http::router http::server http::service http::status_page run_store runs upstream",
     ),
     (
         "http::status_page",
-        "backend config http::api http::auth http::proxy http::router http::server http::service model runs upstream",
+        "backend calls config http::api http::auth http::proxy http::router http::server http::service model run_store runs upstream",
     ),
     ("http::proxy", "http::api http::router http::server http::service http::status_page"),
     ("http::api", "http::router http::server http::service http::status_page"),
-    ("http::service", "backend config http::server runs upstream"),
+    ("http::service", "backend calls config http::server run_store runs upstream"),
     (
         "http::server",
-        "backend config http::api http::auth http::proxy http::router http::status_page runs upstream",
+        "backend calls config http::api http::auth http::proxy http::router http::status_page run_store runs upstream",
     ),
 ];
 
@@ -211,6 +187,50 @@ fn names(line: &str, name: &str) -> bool {
 
 fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with("//")
+}
+
+/// The modules in the order of the map in ARCHITECTURE.md: the first word of each row's names.
+fn map_order() -> Vec<String> {
+    let text = fs::read_to_string(repository("ARCHITECTURE.md")).expect("a text file");
+    let (_, map) = text.split_once("## Map").expect("it has a map");
+    let (map, _) = map.split_once("\n## ").expect("another section follows");
+    let rows = map.lines().filter_map(|line| line.strip_prefix("| `"));
+    let first_names = rows.filter_map(|row| row.split_once('`')).map(|(name, _)| name);
+    first_names.filter(|name| !name.contains("::")).map(str::to_owned).collect()
+}
+
+/// A test may use what stands above its module: it builds the world around it.
+fn is_test(path: &str) -> bool {
+    let is_fake =
+        |part: &str| matches!(part, "tests" | "tests.rs" | "fake" | "fake.rs" | "simulated.rs");
+    path.split('/').any(|part| is_fake(part) || part.starts_with("fake_"))
+}
+
+#[test]
+fn modules_use_only_what_stands_above_them_in_the_map() {
+    let order = map_order();
+    let place = |module: &str| {
+        let top = module.split("::").next().unwrap_or_default();
+        order.iter().position(|name| name == top)
+    };
+    let mut offenders = Vec::new();
+    for source in sources(&["rs"]).into_iter().filter(|source| !is_test(&source.path)) {
+        let Some(module) = module(&source.path) else { continue };
+        if matches!(module.as_str(), "lib" | "main") {
+            continue;
+        }
+        let Some(own_place) = place(&module) else {
+            offenders.push(format!("{}: its module is not in the map", source.path));
+            continue;
+        };
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (line, path) in named_paths(code) {
+            if place(&path).is_some_and(|other| other > own_place) {
+                offenders.push(format!("{}:{line}: names crate::{path}", source.path));
+            }
+        }
+    }
+    none("these lines use a module that stands below theirs", &offenders);
 }
 
 #[test]
