@@ -4,6 +4,7 @@
 //! Must not: be compiled into the daemon, or know what a simulation does.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +54,12 @@ pub(crate) trait World: Send + Sync {
     /// Writes to a file; it may write only a part and fail.
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Makes room for the first `bytes` of a file, which is as long afterwards.
+    fn allocate(&self, file: &File, bytes: u64) -> io::Result<()>;
+
+    /// Makes a file shorter.
+    fn set_len(&self, file: &File, bytes: u64) -> io::Result<()>;
+
     /// Makes sure that what was written outlives a crash.
     fn sync(&self, file: &File) -> io::Result<()>;
 }
@@ -93,6 +100,13 @@ impl File {
         }
     }
 
+    pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match world() {
+            Some(world) => world.set_len(self, bytes),
+            None => self.inner.set_len(bytes),
+        }
+    }
+
     pub(crate) fn sync_data(&self) -> io::Result<()> {
         match world() {
             Some(world) => world.sync(self),
@@ -116,15 +130,8 @@ impl From<fs::File> for File {
     }
 }
 
-/// Written to at its end, as a new file is.
-impl io::Write for &File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let offset = self.metadata()?.len();
-        self.write_all_at(bytes, offset)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
     }
 }

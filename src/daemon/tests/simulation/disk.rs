@@ -77,6 +77,23 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn disk_allocate(&mut self, file: &File, bytes: u64) -> io::Result<()> {
+        if self.disk_is_dead() {
+            return Err(failure("the process is dead"));
+        }
+        if file.metadata()?.len() < bytes {
+            file.inner.set_len(bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn disk_set_len(&mut self, file: &File, bytes: u64) -> io::Result<()> {
+        if self.disk_is_dead() {
+            return Err(failure("the process is dead"));
+        }
+        file.inner.set_len(bytes)
+    }
+
     pub(super) fn disk_sync(&mut self, file: &File) -> io::Result<()> {
         if self.disk_is_dead() {
             return Err(failure("the process is dead"));

@@ -474,6 +474,14 @@ impl simulated::World for World {
         self.state().disk_write(file, bytes, offset)
     }
 
+    fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
+        self.state().disk_allocate(file, bytes)
+    }
+
+    fn set_len(&self, file: &File, bytes: u64) -> io::Result<()> {
+        self.state().disk_set_len(file, bytes)
+    }
+
     fn sync(&self, file: &File) -> io::Result<()> {
         self.state().disk_sync(file)
     }
