@@ -352,7 +352,7 @@ impl World {
             broken: Vec::new(),
             mantyx: Mantyx::default(),
             peers: Peers::default(),
-            disk: Disk::default(),
+            disk: Disk::new(plan.seed),
             rules: Rules::default(),
             apps: AppState::all(),
             server: None,
