@@ -99,8 +99,8 @@ pub(super) fn open(path: &Path) -> io::Result<JournalFile> {
 /// Allocates the first `bytes` of `file`, and makes it as long if it is shorter.
 pub(super) fn allocate(file: &JournalFile, bytes: u64) -> io::Result<()> {
     #[cfg(test)]
-    if let Some(world) = crate::simulated::world() {
-        return world.allocate(file, bytes);
+    if let Some(disk) = crate::simulated::disk() {
+        return disk.allocate(file, bytes);
     }
     match fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, bytes),

@@ -3,14 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use futures_util::future::BoxFuture;
-use tokio::io::DuplexStream;
-
 use super::*;
-use crate::backend::peer::Dial;
-use crate::budget::Budget;
 use crate::journal::reserve::next_path;
-use crate::simulated::{self, File, World};
+use crate::simulated::{self, Disk, File};
 
 /// A small disk with the journal alone, and a process that may be killed at one of its steps.
 struct SmallDisk {
@@ -28,7 +23,7 @@ impl SmallDisk {
             capacity: Mutex::new(capacity),
             kill_after: Mutex::new(usize::MAX),
         });
-        simulated::set_world(Some(Arc::clone(&disk) as Arc<dyn World>));
+        simulated::set_disk(Some(Arc::clone(&disk) as Arc<dyn Disk>));
         disk
     }
 
@@ -57,7 +52,7 @@ impl SmallDisk {
     }
 }
 
-impl World for SmallDisk {
+impl Disk for SmallDisk {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let killed = self.step();
         let end = offset + bytes.len() as u64;
@@ -87,43 +82,6 @@ impl World for SmallDisk {
     fn sync(&self, _file: &File) -> io::Result<()> {
         self.step()
     }
-
-    fn moment(&self) -> Moment {
-        Moment { wall: 1_793_491_200_000, up: None }
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-
-    fn exchange(
-        self: Arc<Self>,
-        _request: reqwest::Request,
-    ) -> BoxFuture<'static, reqwest::Result<reqwest::Response>> {
-        unreachable!("a journal alone")
-    }
-
-    fn connections(&self) -> Receiver<DuplexStream> {
-        unreachable!("a journal alone")
-    }
-
-    fn dial(self: Arc<Self>, _backend: &crate::model::ids::BackendName) -> Arc<dyn Dial> {
-        unreachable!("a journal alone")
-    }
-
-    fn budget(&self) -> Arc<Budget> {
-        unreachable!("a journal alone")
-    }
-
-    fn disk_turns(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        unreachable!("the test writes")
-    }
-
-    fn disk_has_work(&self) {}
-
-    fn database(&self) -> Arc<Server> {
-        unreachable!("a journal alone")
-    }
 }
 
 /// A journal's writer on this thread.
@@ -136,7 +94,7 @@ struct Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        simulated::set_world(None);
+        simulated::set_disk(None);
     }
 }
 

@@ -469,7 +469,9 @@ impl simulated::World for World {
     fn database(&self) -> Arc<Server> {
         Arc::clone(self.state().server.as_ref().expect("replicas have one"))
     }
+}
 
+impl simulated::Disk for World {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.state().disk_write(file, bytes, offset)
     }
