@@ -18,10 +18,12 @@ mod frames;
 pub mod fuzzing;
 mod live;
 mod lock;
+mod losses;
 mod postgres;
 #[cfg(test)]
 pub(crate) use self::postgres::tests::simulated::{Chance, Fate, Server};
 pub mod record;
+mod reserve;
 pub mod room;
 mod store;
 mod writer;

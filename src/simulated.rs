@@ -4,6 +4,7 @@
 //! Must not: be compiled into the daemon, or know what a simulation does.
 
 use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::model::ids::BackendName;
 use crate::model::moment::Moment;
 
 /// A world that a test has made up.
-pub(crate) trait World: Send + Sync {
+pub(crate) trait World: Disk {
     /// The answer of a server to a request of the bridge.
     fn exchange(
         self: Arc<Self>,
@@ -49,9 +50,18 @@ pub(crate) trait World: Send + Sync {
 
     /// The PostgreSQL of the replicas.
     fn database(&self) -> Arc<Server>;
+}
 
+/// The disk of the journal.
+pub(crate) trait Disk: Send + Sync {
     /// Writes to a file; it may write only a part and fail.
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes room for the first `bytes` of a file, which is as long afterwards.
+    fn allocate(&self, file: &File, bytes: u64) -> io::Result<()>;
+
+    /// Makes a file shorter.
+    fn set_len(&self, file: &File, bytes: u64) -> io::Result<()>;
 
     /// Makes sure that what was written outlives a crash.
     fn sync(&self, file: &File) -> io::Result<()>;
@@ -59,6 +69,7 @@ pub(crate) trait World: Send + Sync {
 
 thread_local! {
     static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
+    static DISK: RefCell<Option<Arc<dyn Disk>>> = const { RefCell::new(None) };
 }
 
 /// The world of this thread; `None`: the real one.
@@ -69,6 +80,16 @@ pub(crate) fn world() -> Option<Arc<dyn World>> {
 /// Sets the world of this thread.
 pub(crate) fn set_world(world: Option<Arc<dyn World>>) {
     WORLD.set(world);
+}
+
+/// The disk of this thread, which is the world's if there is one; `None`: the real one.
+pub(crate) fn disk() -> Option<Arc<dyn Disk>> {
+    DISK.with_borrow(Clone::clone).or_else(|| Some(world()?))
+}
+
+/// Sets the disk of this thread, for a test of the journal alone.
+pub(crate) fn set_disk(disk: Option<Arc<dyn Disk>>) {
+    DISK.set(disk);
 }
 
 /// Runs `writer` as a task of this thread in place of a thread of its own, so that chance alone says
@@ -87,15 +108,22 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        match world() {
-            Some(world) => world.write(self, bytes, offset),
+        match disk() {
+            Some(disk) => disk.write(self, bytes, offset),
             None => self.inner.write_all_at(bytes, offset),
         }
     }
 
+    pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match disk() {
+            Some(disk) => disk.set_len(self, bytes),
+            None => self.inner.set_len(bytes),
+        }
+    }
+
     pub(crate) fn sync_data(&self) -> io::Result<()> {
-        match world() {
-            Some(world) => world.sync(self),
+        match disk() {
+            Some(disk) => disk.sync(self),
             None => self.inner.sync_data(),
         }
     }
@@ -116,15 +144,8 @@ impl From<fs::File> for File {
     }
 }
 
-/// Written to at its end, as a new file is.
-impl io::Write for &File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let offset = self.metadata()?.len();
-        self.write_all_at(bytes, offset)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
     }
 }

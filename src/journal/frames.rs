@@ -35,6 +35,11 @@ const LARGE: usize = 256 << 10;
 /// block of the old file in the new one, its number gives it away.
 pub(super) const APART: u64 = 1 << 20;
 
+/// The bytes of a frame with nothing but this record.
+pub(super) fn record_bytes(key: &[u8], value: &[u8]) -> u64 {
+    (FRAME_HEAD + 2 * size_of::<u32>() + key.len() + value.len()) as u64
+}
+
 /// The changes of a file, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Contents<'a> {

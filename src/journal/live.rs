@@ -1,7 +1,7 @@
 //! The state that a file's changes add up to: the live records and their keys.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+mod records;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::frames::{Contents, Frame};
+use self::records::Records;
+use super::frames::{self, Contents, Frame};
 use super::record::{
     CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Kept, KeptCall, KeptRun,
     KeptSession, Key, LongRecord, LossRecord, RunRecord, SessionRecord, Slot,
@@ -32,7 +33,7 @@ const LOST: &[u8] = b"\"lost\"";
 /// The writer holds them in memory, as a file that was truncated has none of them any longer. A clone
 /// shares their bytes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Live(BTreeMap<Bytes, Bytes>);
+pub(super) struct Live(Records);
 
 /// What was salvaged from a damaged file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -109,19 +110,32 @@ impl Live {
     /// Copies the records out of the file that they were read from. Otherwise a single small record
     /// would hold the whole of it in memory.
     pub(super) fn detach(&mut self) {
-        let records = std::mem::take(&mut self.0).into_iter();
-        let copies = records
-            .map(|(key, value)| (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value)));
-        self.0 = copies.collect();
+        let mut copies = Records::default();
+        for (key, value) in std::mem::take(&mut self.0) {
+            copies.insert(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value));
+        }
+        self.0 = copies;
     }
 
     /// Keeps `value` under `key` from now on; `None` removes what the key names.
     pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         match (value, key.strip_prefix(b"{\"calls\":")) {
-            (Some(value), _) => drop(self.0.insert(key, value)),
+            (Some(value), _) => self.0.insert(key, value),
             (None, Some(slot)) => self.forget_calls(slot.strip_suffix(b"}").unwrap_or(slot)),
-            (None, None) => drop(self.0.remove(&key)),
+            (None, None) => self.0.remove(&key),
         }
+    }
+
+    /// Applies a change that no file has yet.
+    pub(super) fn apply(&mut self, change: &Change) {
+        for (key, value) in records(change) {
+            self.set(json(&key).into(), value);
+        }
+    }
+
+    /// The most bytes of a file with these records.
+    pub(super) fn file_bytes(&self) -> u64 {
+        frames::HEAD as u64 + self.0.bytes()
     }
 
     /// The keys of what the runs and the sessions refer to: their routes, and the runs' owners.
@@ -144,7 +158,9 @@ impl Live {
 
     /// Adds records of a database.
     pub(super) fn add_rows(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
-        self.0.extend(rows.into_iter().map(|(key, value)| (key.into(), value.into())));
+        for (key, value) in rows {
+            self.0.insert(key.into(), value.into());
+        }
     }
 
     fn forget_calls(&mut self, slot: &[u8]) {
@@ -158,8 +174,7 @@ impl Live {
 
     /// The records whose keys begin with `prefix`.
     fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-        let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        from.take_while(move |(key, _)| key.starts_with(prefix))
+        self.0.range_from(prefix).take_while(move |(key, _)| key.starts_with(prefix))
     }
 
     fn keys_beginning_with(&self, prefix: &[u8]) -> Vec<Bytes> {
@@ -173,10 +188,10 @@ impl Live {
         mut change: impl FnMut(&mut T),
     ) {
         for key in self.keys_beginning_with(prefix) {
-            let Some(value) = self.0.get_mut(&key) else { continue };
+            let Some(value) = self.0.get(&key) else { continue };
             let Some(mut kept) = record::<T>(what, value) else { continue };
             change(&mut kept);
-            *value = json(&kept).into();
+            self.0.insert(key, json(&kept).into());
         }
     }
 
@@ -311,7 +326,7 @@ impl Live {
     ) -> Result<u64, E> {
         let mut frame = Frame::new();
         let mut next = first;
-        for (key, value) in &self.0 {
+        for (key, value) in self.0.iter() {
             let is_with_its_call = key.strip_prefix(ANSWER).is_some_and(|of| {
                 let call = [CALL, of].concat();
                 self.0.contains_key(call.as_slice())

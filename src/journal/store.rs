@@ -2,14 +2,14 @@
 //!
 //! Records that were replaced or forgotten stay in the file until compaction writes a new one with
 //! the live records alone. So a write costs one append and one sync, and the file is at most about
-//! twice as large as it need be.
+//! twice as large as it need be. The new file has its room on the disk before it is written
+//! ([`Reserve`]).
 //!
 //! Must not: retry, or know who waits for a write.
 
-use std::cmp::Ordering;
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io::{BufWriter, Read as _, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -19,11 +19,12 @@ use tracing::{error, warn};
 #[cfg(not(test))]
 use std::os::unix::fs::FileExt as _;
 
-use super::frames::{Flaw, Frame};
-use super::live::{Live, Salvaged};
+use super::frames::Frame;
+use super::live::Live;
 use super::lock::{Extent, Lock};
 use super::record::{CallKey, Change, Kept, LossRecord, Millis};
-use super::{frames, live};
+use super::reserve::{Reserve, next_path};
+use super::{frames, live, losses, reserve};
 use crate::clock;
 use crate::model::maps::HashSet;
 use crate::state_dir::open_file;
@@ -36,9 +37,9 @@ const LARGE: usize = 2 << 20;
 const KEEP_ASIDE: usize = 3;
 /// A simulation has its own, which fails and loses what was not synced.
 #[cfg(test)]
-type JournalFile = crate::simulated::File;
+pub(super) type JournalFile = crate::simulated::File;
 #[cfg(not(test))]
-type JournalFile = File;
+pub(super) type JournalFile = File;
 
 /// The open file.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(super) struct Store {
     inode: (u64, u64),
     /// The records that the file has.
     live: Live,
+    /// The room of the file that takes the place of this one.
+    reserve: Reserve,
     /// The length of the file in bytes, all of them on disk.
     pub(super) size: u64,
     /// The length of the file after the last compaction.
@@ -108,6 +111,30 @@ pub enum StoreError {
     Failed(#[from] io::Error),
 }
 
+impl StoreError {
+    /// Whether a smaller file may find the room that this one has not found.
+    pub(super) fn lacks_room(&self) -> bool {
+        matches!(self, Self::Failed(error) if lacks_room(error))
+    }
+}
+
+fn lacks_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
+impl State {
+    /// This with `changes` that no file has. They may forget what fills the disk, so that the new file
+    /// is smaller with them.
+    pub(super) fn with(&self, changes: &[Change]) -> Self {
+        let mut state = self.clone();
+        for change in changes {
+            state.live.apply(change);
+        }
+        state
+    }
+}
+
 /// What the file at `path` keeps; nothing, if there is no file.
 #[cfg(test)]
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
@@ -141,7 +168,7 @@ fn read_file(
     if bytes.is_empty() {
         let mut live = Live::default();
         if is_expected {
-            lose(&mut live, GONE.to_owned());
+            lose(&mut live, losses::GONE.to_owned());
         }
         let state = State { live, first: least, aside: None };
         return Ok(FileContents { state, unfinished: 0, noted: 0 });
@@ -150,12 +177,16 @@ fn read_file(
     let mut live = Live::of(&bytes, &contents);
     let mut aside = None;
     live.forget_old(now, contents.noted);
-    let missing = extent.and_then(|extent| missing(extent, contents.first, bytes.len()));
+    let missing = extent.and_then(|extent| losses::missing(extent, contents.first, bytes.len()));
     let is_older = extent.zip(contents.first).is_some_and(|(extent, first)| first < extent.first);
     if let Some(flaw) = contents.flaw.or(missing) {
         let salvaged = live.salvage();
         let to = path.with_extension(format!("damaged-{}", now.wall));
-        let what = if is_older { outdated(salvaged, &to) } else { damaged(flaw, salvaged, &to) };
+        let what = if is_older {
+            losses::outdated(salvaged, &to)
+        } else {
+            losses::damaged(flaw, salvaged, &to)
+        };
         lose(&mut live, what);
         aside = Some(to);
     }
@@ -163,68 +194,6 @@ fn read_file(
     let unfinished = bytes.len() - contents.end;
     let state = State { live, first: contents.next_first().max(least), aside };
     Ok(FileContents { state, unfinished, noted: contents.noted })
-}
-
-/// What a file whose bytes are all intact lacks of the last process's. `first` is the number of its first
-/// frame.
-fn missing(extent: Extent, first: Option<u64>, length: usize) -> Option<Flaw> {
-    let size = usize::try_from(extent.size).unwrap_or(usize::MAX);
-    match first?.cmp(&extent.first) {
-        Ordering::Less => Some(Flaw { at: 0, bytes: length, frames: None }),
-        Ordering::Equal if length < size => {
-            Some(Flaw { at: length, bytes: size - length, frames: None })
-        }
-        _ => None,
-    }
-}
-
-/// The notice to people if the journal is missing.
-const GONE: &str = "The journal was gone when the bridge started, though there had been one. The runs \
-                    and sessions in it are not known any more. In runs that are handed over and that \
-                    are older, calls without an answer are answered with OUTCOME_UNKNOWN.";
-
-/// The notice to people about a damaged file.
-fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
-    let Flaw { at, bytes, frames } = flaw;
-    let frames = match frames {
-        Some(frames) => format!("{frames} records are lost"),
-        None => "what they said is lost".to_owned(),
-    };
-    format!(
-        "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
-         written, and {frames}. {}",
-        cost(salvaged, aside)
-    )
-}
-
-/// The notice to people about an older file in the place of the last one.
-fn outdated(salvaged: Salvaged, aside: &Path) -> String {
-    format!(
-        "An older copy was in the journal's place, and what was written since is lost. {}",
-        cost(salvaged, aside)
-    )
-}
-
-/// What a loss costs, and what the bridge does about that.
-fn cost(salvaged: Salvaged, aside: &Path) -> String {
-    let Salvaged { runs, calls, orphans, routeless } = salvaged;
-    let orphans = match orphans {
-        0 => String::new(),
-        some => format!(" The runs of {some} calls are not known any more."),
-    };
-    let routeless = match routeless {
-        0 => String::new(),
-        some => format!(
-            " The record of the tools of {some} runs is lost; these runs go on with the tools that \
-             their backends offer now."
-        ),
-    };
-    let aside = aside.display();
-    format!(
-        "The file was set aside as {aside}. {runs} runs are read anew from \
-         their beginning; {calls} calls, and others without an answer, may have been made, and are \
-         answered with OUTCOME_UNKNOWN.{orphans}{routeless}"
-    )
 }
 
 impl Store {
@@ -248,8 +217,11 @@ impl Store {
         }
         let mut kept = state.live.kept();
         kept.noted = noted;
-        let store = Self::renew(path, lock, state.clone());
-        Ok((kept, store.map_err(|error| (error, state))))
+        let opened = match Self::renew(path, lock, state.clone()) {
+            Ok(store) => store.with_reserve(),
+            Err(error) => Err((error, state)),
+        };
+        Ok((kept, opened))
     }
 
     /// Compacts the journal: writes the live records to a new file and renames it over `path`.
@@ -257,14 +229,18 @@ impl Store {
     /// This also repairs the journal after a failed write, and after another program has removed or
     /// changed its file. Nothing of the old file is read: a read may be served from memory, and fsync
     /// reports a loss only once.
+    ///
+    /// The new file takes the room that was reserved for it. [`Self::with_reserve`] makes room for its
+    /// own successor, once the old file has gone.
     pub(super) fn renew(path: &Path, lock: &mut Lock, state: State) -> Result<Self, StoreError> {
         if !lock.is_in_place() {
             // With it, another process could open the journal.
             *lock = Lock::take(path, true)?;
         }
-        let fresh = path.with_extension("new");
+        let fresh = next_path(path);
         let aside = state.aside.clone();
-        let placed = Self::write(&fresh, state).and_then(|store| {
+        let bytes = state.live.file_bytes();
+        let placed = Self::write(&fresh, path, state).and_then(|store| {
             if let Some(aside) = &aside {
                 set_aside(path, aside)?;
             }
@@ -278,18 +254,35 @@ impl Store {
                 lock.note(store.extent());
                 Ok(store)
             }
+            Err(error) if lacks_room(&error) => Err(naming_room(&error, bytes).into()),
             Err(error) => {
-                // Remove it: it takes disk space, which may be what is missing.
+                // The next attempt gets other blocks of the disk.
                 fs::remove_file(&fresh).ok();
-                Err(naming_room(error, path).into())
+                Err(error.into())
             }
         }
+    }
+
+    /// This store with room for its next file; or why there is none, and what that file is made of.
+    ///
+    /// A journal without that room could not become smaller on a full disk, so it is not written.
+    pub(super) fn with_reserve(mut self) -> Opened {
+        match self.reserve_for(0) {
+            Ok(()) => Ok(self),
+            Err(error) => Err((error, self.state())),
+        }
+    }
+
+    /// Makes room for the next file, with so many bytes more than the records have that there are.
+    fn reserve_for(&mut self, more: u64) -> Result<(), StoreError> {
+        let bytes = self.live.file_bytes() + more;
+        Ok(self.reserve.cover(bytes).map_err(|error| naming_room(&error, bytes))?)
     }
 
     /// Writes `state`, which the file at `path` had, to a new file, while more is appended to the old one.
     /// [`Self::replace`] puts the new file in its place.
     pub(super) fn beside(path: &Path, state: State) -> Result<Self, StoreError> {
-        Ok(Self::write(&compacted(path), state)?)
+        Ok(Self::write(&compacted(path), path, state)?)
     }
 
     /// What a new file in place of this one is made of.
@@ -331,30 +324,47 @@ impl Store {
     pub(super) fn replace(mut self, path: &Path, changes: &[Change]) -> Result<Self, StoreError> {
         self.apply([changes])?;
         put(&compacted(path), path)?;
+        // The next attempt to make it smaller tries again.
+        self.reserve.shrink(self.live.file_bytes()).ok();
         Ok(self)
     }
 
-    /// Writes `state` to a new file and syncs it.
-    fn write(path: &Path, State { live, first, .. }: State) -> io::Result<Self> {
+    /// Writes `state` to the file at `path`, which is to take the place of the one at `journal`, and
+    /// syncs it. What the file at `path` has had is written over.
+    fn write(path: &Path, journal: &Path, State { live, first, .. }: State) -> io::Result<Self> {
         let live = live.without_unused_routes();
-        // Arguments and answers are private: the file is readable for its owner alone.
-        let file = owners().write(true).create(true).truncate(true).open(path)?;
-        let file = JournalFile::from(file);
-        let mut writer = BufWriter::with_capacity(1 << 20, &file);
+        let file = reserve::open(path)?;
+        // Nothing is written in vain.
+        reserve::allocate(&file, live.file_bytes())?;
+        let mut writer = BufWriter::with_capacity(1 << 20, Sequential { file: &file, offset: 0 });
         writer.write_all(&frames::file_head(first, 0))?;
         let next = live.frames((first, clock::millis()), |frame| writer.write_all(frame))?;
         writer.flush()?;
+        let size = writer.get_ref().offset;
         drop(writer);
+        file.set_len(size)?;
         let facts = file.metadata()?;
-        let (size, inode) = (facts.len(), (facts.dev(), facts.ino()));
+        let inode = (facts.dev(), facts.ino());
         file.write_all_at(&frames::file_head(first, size), 0)?;
         file.sync_all()?;
         let routes = live.routes().map(|digest| digest.as_ref().into()).collect();
         let frame = Frame::new();
         let (frames, entries) = (Vec::new(), Vec::new());
         let numbers = (first, next);
-        let size_when_new = size;
-        Ok(Self { file, inode, live, size, size_when_new, routes, numbers, frame, frames, entries })
+        let reserve = Reserve::new(journal);
+        Ok(Self {
+            file,
+            inode,
+            live,
+            reserve,
+            size,
+            size_when_new: size,
+            routes,
+            numbers,
+            frame,
+            frames,
+            entries,
+        })
     }
 
     /// Writes groups of changes, in their order; when this returns, they are on disk. After a
@@ -383,14 +393,26 @@ impl Store {
         if self.frames.is_empty() {
             return Ok(());
         }
-        self.file.write_all_at(&self.frames, self.size)?;
-        self.file.sync_data()?;
+        if let Err(error) = self.append() {
+            // Callers are told that nothing of it was written. The next process must not read a part.
+            self.file.set_len(self.size).ok();
+            return Err(error);
+        }
         self.size += self.frames.len() as u64;
         self.numbers.1 = next;
         for (key, value) in self.entries.drain(..) {
             self.live.set(key, value);
         }
         Ok(())
+    }
+
+    /// Writes the frames to the end of the file and syncs them. They come before the room of the next
+    /// file, which grows in large steps and would leave them none.
+    fn append(&mut self) -> Result<(), StoreError> {
+        self.file.write_all_at(&self.frames, self.size)?;
+        let records = self.entries.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        self.reserve_for(records.map(|(key, value)| frames::record_bytes(key, value)).sum())?;
+        Ok(self.file.sync_data()?)
     }
 
     /// Adds a frame of `changes` to the next write.
@@ -449,19 +471,36 @@ impl Store {
     /// Whether about half of the file or more is not live any more, and the file is worth
     /// compacting.
     pub(super) fn is_wasteful(&self) -> bool {
-        self.size > SMALL.max(self.size_when_new * 2)
+        self.size > SMALL && self.has_doubled()
+    }
+
+    /// Whether the file has at least twice the bytes that it had when it was new.
+    pub(super) fn has_doubled(&self) -> bool {
+        self.size > self.size_when_new * 2
     }
 }
 
-/// Adds to the error of a full disk how much room a new file beside the one at `path` may take.
-fn naming_room(error: io::Error, path: &Path) -> io::Error {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    match (error.kind(), fs::metadata(path)) {
-        (kind @ (FileTooLarge | QuotaExceeded | StorageFull), Ok(old)) => {
-            let room = format!("{error}; a new file beside it takes up to {} bytes", old.len());
-            io::Error::new(kind, room)
-        }
-        _ => error,
+/// Adds to the error of a full disk how much room a new file takes.
+fn naming_room(error: &io::Error, bytes: u64) -> io::Error {
+    let room = format!("{error}; a new file beside it takes up to {bytes} bytes");
+    io::Error::new(error.kind(), room)
+}
+
+/// Writes one part of a file after the other.
+struct Sequential<'a> {
+    file: &'a JournalFile,
+    offset: u64,
+}
+
+impl Write for Sequential<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.offset)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -511,11 +550,4 @@ fn remove_older(aside: &Path) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// Options for files that only their owner can read and write.
-fn owners() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
 }

@@ -4,6 +4,7 @@ mod conversations;
 mod damage;
 mod desk;
 mod displaced;
+mod full;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -490,6 +491,7 @@ async fn a_start_does_not_need_a_disk_that_works() {
     journal.close();
     drop(journal);
     // Nothing can take the journal's place.
+    fs::remove_file(path.with_extension("new")).unwrap();
     fs::create_dir(path.with_extension("new")).unwrap();
     let (journal, kept) = Journal::open(&path, false).unwrap();
     assert_eq!(kept.runs.len(), 1, "what is there is read");

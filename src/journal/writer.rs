@@ -54,6 +54,8 @@ pub(super) struct Writer {
     max_size: u64,
     /// When the file was last made smaller.
     room_made: Option<Instant>,
+    /// The last write found no room.
+    is_cramped: bool,
     /// How long the last write took, with its sync.
     last: Duration,
     compaction: Compaction,
@@ -91,6 +93,7 @@ impl Writer {
             given_up: 0,
             max_size,
             room_made: None,
+            is_cramped: false,
             last: Duration::ZERO,
             compaction: Compaction::None,
         };
@@ -136,9 +139,20 @@ impl Writer {
     /// Whether the thread should make the file smaller.
     pub(super) fn is_too_large(&self) -> bool {
         let is_idle = !matches!(self.compaction, Compaction::UnderWay(_));
-        let is_due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
+        let is_due = self.may_make_room();
         let is_large = |it: &Store| it.is_wasteful() || is_due && it.size > self.max_size;
         is_idle && self.store.as_ref().is_some_and(is_large)
+    }
+
+    /// Whether enough time has passed since the file was last made smaller. On a disk that is nearly
+    /// full, each write would otherwise have all records written again.
+    fn may_make_room(&self) -> bool {
+        self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY)
+    }
+
+    /// Whether more was written than a new file would take.
+    fn has_doubled(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::has_doubled)
     }
 
     /// Begins a compaction beside the file: its path, and what it is made of. `None`: it is to be made
@@ -282,30 +296,54 @@ impl Writer {
         if self.store.is_none() && !self.reopen() {
             return Err(NotWritten::Failed);
         }
-        let Some(store) = &mut self.store else { return Err(NotWritten::Failed) };
+        let written = match self.append(groups.clone()) {
+            Err(error) if error.lacks_room() && (self.may_make_room() || self.has_doubled()) => {
+                self.append_to_smaller(&error, groups)
+            }
+            written => written,
+        };
+        written.map_err(|error| {
+            self.fail(&error);
+            NotWritten::Failed
+        })
+    }
+
+    /// Appends the backlog and `groups` to the file.
+    fn append<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a [Change]> + Clone,
+    ) -> Result<(), StoreError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
         if self.backlog.is_empty() && groups.clone().all(<[Change]>::is_empty) {
             return Ok(());
         }
         let begun = Instant::now();
         let groups = groups.map(|changes| -> &[Change] { changes });
         let groups = std::iter::once(self.backlog.as_slice()).chain(groups);
-        match store.apply(groups.clone()) {
-            Ok(()) => {
-                self.lock.iter().for_each(|lock| lock.note(store.extent()));
-                if let Compaction::UnderWay(recent) = &mut self.compaction {
-                    recent.extend(groups.clone().flatten().cloned());
-                }
-                self.last = begun.elapsed();
-                self.shared.metrics.commits.observe(self.last);
-                self.backlog.clear();
-                self.given_up = 0;
-                Ok(())
-            }
-            Err(error) => {
-                self.fail(&error);
-                Err(NotWritten::Failed)
-            }
+        store.apply(groups.clone())?;
+        self.lock.iter().for_each(|lock| lock.note(store.extent()));
+        if let Compaction::UnderWay(recent) = &mut self.compaction {
+            recent.extend(groups.flatten().cloned());
         }
+        self.last = begun.elapsed();
+        self.shared.metrics.commits.observe(self.last);
+        self.backlog.clear();
+        self.given_up = 0;
+        Ok(())
+    }
+
+    /// Writes `groups`, for which the disk had no room, after the file was written again without what is
+    /// not kept any more. The disk may be full of just that.
+    fn append_to_smaller<'a>(
+        &mut self,
+        full: &StoreError,
+        groups: impl Iterator<Item = &'a [Change]> + Clone,
+    ) -> Result<(), StoreError> {
+        self.close_store();
+        self.renew()?;
+        self.room_made = Some(Instant::now());
+        info!(error = %full, "the disk has no room; the journal was made smaller");
+        self.append(groups)
     }
 
     /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their callers
@@ -347,6 +385,12 @@ impl Writer {
         let why = error_chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
         self.fails(why);
+        self.is_cramped = error.lacks_room();
+        self.close_store();
+    }
+
+    /// Closes a file that cannot be relied on, and keeps what the next one is made of.
+    fn close_store(&mut self) {
         if let Some(store) = self.store.take() {
             self.state = Some(store.state());
         }
@@ -360,21 +404,40 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> bool {
-        let renewed = match (&self.state, &mut self.lock) {
-            (Some(state), Some(lock)) => Store::renew(&self.path, lock, state.clone()),
-            _ => return self.open_late(),
-        };
-        match renewed {
+        if self.state.is_none() {
+            return self.open_late();
+        }
+        if self.is_cramped && !self.may_make_room() {
+            return false;
+        }
+        if let Err(error) = self.renew() {
+            self.fails(error_chain(&error));
+            return false;
+        }
+        if std::mem::take(&mut self.is_cramped) {
+            self.room_made = Some(Instant::now());
+        }
+        info!("the journal can be written again");
+        self.note_health();
+        true
+    }
+
+    /// Writes a new file with the records and the backlog, and reserves the room of the next one. The
+    /// file before has to be closed: until then, the disk keeps its blocks.
+    fn renew(&mut self) -> Result<(), StoreError> {
+        let (Some(state), Some(lock)) = (&self.state, &mut self.lock) else { return Ok(()) };
+        let store = Store::renew(&self.path, lock, state.with(&self.backlog))?;
+        self.backlog.clear();
+        self.given_up = 0;
+        match store.with_reserve() {
             Ok(store) => {
-                info!("the journal can be written again");
                 self.state = None;
                 self.store = Some(store);
-                self.note_health();
-                true
+                Ok(())
             }
-            Err(error) => {
-                self.fails(error_chain(&error));
-                false
+            Err((error, state)) => {
+                self.state = Some(state);
+                Err(error)
             }
         }
     }
@@ -424,8 +487,10 @@ impl Writer {
     /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and conversations
     /// with agents, the older half of each first.
     fn make_room(&mut self) -> Result<(), StoreError> {
-        while let (Some(store), Some(lock)) = (&self.store, &mut self.lock) {
-            let mut store = Store::renew(&self.path, lock, store.state())?;
+        loop {
+            self.close_store();
+            self.renew()?;
+            let Some(store) = &mut self.store else { break };
             let bytes = store.size;
             let forget = if bytes > self.max_size {
                 older_half_of_the_idle(store.kept())
@@ -436,14 +501,12 @@ impl Writer {
                 let records = forget.len();
                 info!(records, "the journal is too large; forgetting ended runs and conversations");
                 store.apply([forget.as_slice()])?;
-                lock.note(store.extent());
-                self.store = Some(store);
+                self.lock.iter().for_each(|lock| lock.note(store.extent()));
                 continue;
             }
             if bytes > self.max_size {
                 warn!(bytes, "the journal is full; no calls are made until answers are posted");
             }
-            self.store = Some(store);
             break;
         }
         Ok(())

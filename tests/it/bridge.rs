@@ -3,7 +3,14 @@
 //!
 //! Must not: know what a test is about, or reach into the daemon other than from outside.
 
-use std::{fs, net::SocketAddr, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -140,12 +147,28 @@ impl Bridge {
         self.wait_listening().await;
     }
 
-    /// Starts the daemon where no file can be written, as on a full disk, and waits until it serves:
-    /// on the port that it had before.
+    /// [`Self::ready`] with its state on another disk.
+    pub(crate) async fn ready_with_state(config: &str, state: &Path) -> Self {
+        let mut bridge = Self::new(config, &[]);
+        let link = bridge.dir.path().join("state");
+        fs::remove_dir(&link).expect("it is empty");
+        symlink(state, &link).expect("a directory of ours");
+        bridge.restart().await;
+        bridge.wait_ready().await;
+        bridge
+    }
+
+    /// Starts the daemon where no file can be written, as on a full disk.
     pub(crate) async fn restart_on_full_disk(&mut self) {
         self.under = &["prlimit", "--fsize=0:unlimited"];
-        self.spawn();
+        self.restart_without_disk().await;
         self.under = &[];
+    }
+
+    /// Starts the daemon where it cannot write its address, and waits until it serves: on the port that
+    /// it had before.
+    pub(crate) async fn restart_without_disk(&mut self) {
+        self.spawn();
         let addr = self.addr;
         wait::until("the daemon should listen", START, async || {
             tokio::net::TcpStream::connect(addr).await.ok().map(drop)

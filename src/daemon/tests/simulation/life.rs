@@ -98,6 +98,7 @@ fn one(world: &Arc<World>, last: bool) -> End {
     if end == End::Killed {
         state.disk_after_crash();
     }
+    state.put_journal_back();
     if end != End::Done {
         state.forget_unwritten();
         state.doubt_new_runs();

@@ -352,7 +352,7 @@ impl World {
             broken: Vec::new(),
             mantyx: Mantyx::default(),
             peers: Peers::default(),
-            disk: Disk::default(),
+            disk: Disk::new(plan.seed),
             rules: Rules::default(),
             apps: AppState::all(),
             server: None,
@@ -469,9 +469,19 @@ impl simulated::World for World {
     fn database(&self) -> Arc<Server> {
         Arc::clone(self.state().server.as_ref().expect("replicas have one"))
     }
+}
 
+impl simulated::Disk for World {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.state().disk_write(file, bytes, offset)
+    }
+
+    fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
+        self.state().disk_allocate(file, bytes)
+    }
+
+    fn set_len(&self, file: &File, bytes: u64) -> io::Result<()> {
+        self.state().disk_set_len(file, bytes)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
