@@ -29,6 +29,9 @@ use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
 const AT_ONCE: usize = 16;
+/// The most bytes of an id or a name that an app itself gives a call: the history, questions and keys
+/// remember thousands of them.
+const MAX_ID: usize = 1 << 10;
 /// The answer to the operator's call as no app.
 const AS_WHICH: &str = "The operator is no app: `?app=NAME` says as which one the call is made.";
 /// The answer to a call for whose result there would be no room.
@@ -70,6 +73,14 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
     let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
     let near = did_you_mean(name, names.filter(|other| *other != name));
     near.map(|near| format!(" Did you mean `{near}`?")).unwrap_or_default()
+}
+
+/// Refuses ids and names that are too long to be remembered.
+pub(super) fn check_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Answered<()> {
+    match ids.into_iter().any(|id| id.len() > MAX_ID) {
+        true => Err(bad_request(&format!("The id of a call or a run has at most {MAX_ID} bytes."))),
+        false => Ok(()),
+    }
 }
 
 /// The answer to a call of a tool that is not on offer.
@@ -237,6 +248,10 @@ impl Api {
     ) -> Answered {
         let form = asked.0.clone();
         let calls = Arc::clone(&asked.1);
+        check_ids(calls.iter().map(|call| call.tool_use.as_str()))?;
+        if let Form::Loom(set) = &form {
+            check_ids([set.id.as_str()].into_iter().chain(set.run.as_deref()))?;
+        }
         let app = origin.app.name.clone();
         let made = self.clone().make(origin, asked);
         let answer = match once {

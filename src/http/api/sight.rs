@@ -10,7 +10,7 @@ use http::HeaderMap;
 
 use crate::http::Caller;
 use crate::http::proxy::forward;
-use crate::model::{AppName, RunId};
+use crate::model::{AppName, RunId, RunKey};
 use crate::runs::{DrivenRun, Runs};
 use crate::upstream::UpstreamCredential;
 
@@ -31,6 +31,13 @@ impl Sight {
 
     pub(super) fn has_run(&self, runs: &Runs, run: &DrivenRun) -> bool {
         self.brought.as_ref().is_none_or(|shown| runs.may_be_told(run, shown))
+    }
+
+    /// Whether the caller may see the run `key`.
+    pub(super) fn has_run_of(&self, runs: &Runs, key: &RunKey) -> bool {
+        self.brought
+            .as_ref()
+            .is_none_or(|shown| runs.get(key).is_some_and(|run| runs.may_be_told(&run, shown)))
     }
 
     /// Whether the caller may see a call of the agent run `run` of `app`. The bridge does not know
