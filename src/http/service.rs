@@ -300,7 +300,12 @@ impl Service {
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 // Boxed, since the future is large.
                 let route = (proxied, resource);
-                let handled = Box::pin(proxy::handle(&self.api.runs, route, caller, request));
+                let handled = Box::pin(proxy::handle(
+                    (&self.api.runs, &self.api.views),
+                    route,
+                    caller,
+                    request,
+                ));
                 handled.await.unwrap_or_else(|refusal| refusal)
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),

@@ -24,7 +24,7 @@ use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
-use crate::tasks::LARGE;
+use crate::tasks::in_background_if_large;
 use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
@@ -220,10 +220,7 @@ impl Api {
         bytes: usize,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Answered<T> {
-        if bytes < LARGE {
-            return Ok(read());
-        }
-        Ok(self.views.work(app, read).await?)
+        Ok(self.views.work_if_large(app, bytes, read).await?)
     }
 
     pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
@@ -363,19 +360,27 @@ impl Api {
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };
         let calls = &self.runs.calls;
         let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
-        let Made { answer, ending } = &made;
-        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) = (form, ending, answer)
+        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =
+            (form, &made.ending, &made.answer)
         {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let whole = client.and_then(|client| client.take_result().0?.ok());
-        let structured = whole.as_deref().and_then(|it| member(it.get(), "structuredContent"));
+        let no_call = made.ending.is_of_no_call();
         let mut held = of.hold();
+        let size = made.answer.json_len();
         // Once for the result, and once for the answer that it becomes a part of.
-        match held.resize(2 * answer.json_len()).await {
+        match held.resize(2 * size).await {
             Ok(()) => {
-                let result = form.result(place, call, &made, structured).into_bytes();
-                Ok((held.pay_for(result), ending.is_of_no_call()))
+                let size = size + whole.as_ref().map_or(0, |whole| whole.get().len());
+                let written = Arc::clone(&of);
+                let write = move || {
+                    let whole = whole.as_deref().map(RawValue::get);
+                    let structured = whole.and_then(|whole| member(whole, "structuredContent"));
+                    written.form.result(place, &written.calls[place], &made, structured)
+                };
+                let result = in_background_if_large(size, write).await;
+                Ok((held.pay_for(result.into_bytes()), no_call))
             }
             Err(no_room) => {
                 turns.close();

@@ -23,6 +23,7 @@ use super::{Answered, Body, Caller, Code, Resource, RunKey, RunKind, Runs, Works
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
+use crate::http::views::Views;
 use crate::journal::Journal;
 use crate::oauth::TokenError;
 use crate::runs::{DrivenRun, Thing};
@@ -52,6 +53,8 @@ const CORS_PREFIX: &str = "access-control-";
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
+    /// Where large specs are read.
+    pub views: &'a Views,
     pub caller: Caller,
     pub credential: UpstreamCredential,
     /// The target of the app's path.
@@ -61,13 +64,14 @@ pub struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// A request of `caller`, who sent these headers, for `resource`.
     pub fn new(
-        runs: &'a Arc<Runs>,
+        (runs, views): (&'a Arc<Runs>, &'a Views),
         caller: &Caller,
         headers: &HeaderMap,
         resource: Resource,
     ) -> Self {
         Self {
             runs,
+            views,
             caller: caller.clone(),
             credential: credential(runs, caller, headers),
             resource,
