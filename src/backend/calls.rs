@@ -255,7 +255,7 @@ impl Backends {
                 Made::failed(failure.ending(), words)
             }
         };
-        let answer = backend.redacted(made.answer).await;
+        let answer = backend.redacted(made.answer);
         let answer = match (&answer, backend.rules.max_result) {
             // The caller keeps what is longer.
             (Answer::Result { .. }, Some(_)) => answer,

@@ -21,7 +21,7 @@ use crate::backend::supervisor::Ask;
 use crate::config::Backend;
 use crate::model::Answer;
 use crate::model::redaction::Redaction;
-use crate::tasks::in_background_if_large;
+use crate::tasks::in_place_if_large;
 use crate::{clock, metrics};
 
 /// The owner of a quota, for the model.
@@ -110,15 +110,15 @@ impl BackendHandle {
         Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
-    /// `answer` without what the operator wants removed; large ones are searched in the background.
-    pub(super) async fn redacted(&self, answer: Answer) -> Answer {
+    /// `answer` without what the operator wants removed. Without an `await`: a caller that goes away at
+    /// this moment would take an answer with it that its peer has given.
+    pub(super) fn redacted(&self, answer: Answer) -> Answer {
         if self.rules.redact.0.is_empty() {
             return answer;
         }
-        let redact = Arc::clone(&self.rules.redact);
         let (Answer::Result { text, .. } | Answer::Error(text)) = &answer;
-        let (answer, count) =
-            in_background_if_large(text.len(), move || redacted(&redact, answer)).await;
+        let size = text.len();
+        let (answer, count) = in_place_if_large(size, || redacted(&self.rules.redact, answer));
         self.metrics().redacted.inc_by(count);
         answer
     }

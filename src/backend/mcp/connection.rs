@@ -41,7 +41,7 @@ use crate::backend::{
 };
 use crate::model::redaction::Part;
 use crate::model::{BackendName, Catalog, Content, Feature, Features, ParamHeaders};
-use crate::tasks::{in_background, in_background_if_large};
+use crate::tasks::{in_background, in_background_if_large, in_place_if_large};
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
@@ -514,8 +514,13 @@ impl Peer for Connection {
     }
 }
 
-/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
+/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client. Without an
+/// `await`: a caller that goes away at this moment would take the answer with it.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
+    in_place_if_large(result.get().len(), || completed(result, progress))
+}
+
+fn completed(result: &RawValue, progress: &Progress) -> Called {
     let kind = result_type(result);
     if let Some(other) = kind.filter(|kind| kind != "complete") {
         return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
