@@ -315,6 +315,9 @@ impl Service {
                  session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
                  its normal form.",
             ),
+            (Route::TooLong, _) => {
+                response::error(Code::InvalidRequest, "The path is longer than 8 KiB.")
+            }
             (Route::Unknown | Route::Proxied(..), _) => response::error(
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \

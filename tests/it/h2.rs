@@ -233,6 +233,21 @@ async fn app_with_many_streams_on_a_connection_leaves_requests_to_the_others() {
     .await;
 }
 
+#[tokio::test]
+async fn stranger_with_many_requests_on_a_connection_loses_it() {
+    let gateway = Gateway::start().await;
+    let mut speaker = gateway.connect().await;
+    // SETTINGS_INITIAL_WINDOW_SIZE: no answer is taken.
+    let mut requests = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let block = speaker.get("/v1/status", &[]);
+    for stream in (1..=2 * 40).step_by(2) {
+        requests.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+    }
+    speaker.send(&requests).await.expect("it reads");
+    while speaker.next().await.is_some() {}
+    assert!(gateway.is_well().await);
+}
+
 /// A21: an answer that its client does not take is given up, and the connection goes on.
 #[tokio::test]
 async fn an_answer_that_nobody_takes_is_given_up() {

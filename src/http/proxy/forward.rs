@@ -46,6 +46,11 @@ pub(super) const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The prefix of headers from apps to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
+/// Headers by which a server speaks of its own address and of what browsers and clients keep for that:
+/// they would store MANTYX's for the bridge's, or take their tokens for the bridge elsewhere.
+const OF_ORIGIN: &str = "set-cookie alt-svc strict-transport-security clear-site-data refresh nel \
+                         report-to reporting-endpoints";
+
 /// The prefix of headers by which a server allows pages of other origins.
 const CORS_PREFIX: &str = "access-control-";
 
@@ -371,8 +376,9 @@ fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, Re
 /// The headers of MANTYX's answer that apps get.
 fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(headers);
-    // A browser would store MANTYX's cookies for the bridge's host.
-    headers.remove(header::SET_COOKIE);
+    for name in OF_ORIGIN.split(' ') {
+        headers.remove(name);
+    }
     // MANTYX's permissions for pages of other origins do not hold for the bridge.
     remove_prefixed(&mut headers, CORS_PREFIX);
     headers
@@ -454,6 +460,17 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
+
+    #[test]
+    fn headers_of_mantyxs_own_address_do_not_reach_apps() {
+        let mut headers = HeaderMap::new();
+        let all = OF_ORIGIN.split_whitespace().chain(["access-control-allow-origin", "etag"]);
+        for name in all {
+            headers.insert(name.parse::<HeaderName>().unwrap(), "x".parse().unwrap());
+        }
+        let kept = from_upstream(&headers);
+        assert_eq!(kept.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["etag"]);
+    }
 
     #[test]
     fn connection_headers_go_no_further() {
