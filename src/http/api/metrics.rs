@@ -15,7 +15,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Metric;
 
-use super::{Api, ApiRequest, App, Caller, Runs, Runtime, Tls, response, status};
+use super::sight::sees_app;
+use super::{Api, ApiRequest, Caller, Runs, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::registry::Snapshot;
@@ -49,24 +50,25 @@ fn row((name, metric): Named) -> Row {
 /// Whose names a reader of the page may see.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
-    /// `None` for those who see all.
-    app: Option<&'a App>,
+    api: &'a Api,
+    caller: &'a Caller,
+    /// The operator, or an app for monitoring.
+    sees_all: bool,
 }
 
 impl<'a> Reader<'a> {
-    fn new(caller: &'a Caller) -> Self {
+    fn new(api: &'a Api, caller: &'a Caller) -> Self {
         let rights = &caller.app.rights;
         let is_monitor = rights.backends.as_ref().is_some_and(BTreeSet::is_empty);
-        let sees_all = caller.is_operator || is_monitor;
-        Self { app: if sees_all { None } else { Some(&caller.app) } }
+        Self { api, caller, sees_all: caller.is_operator || is_monitor }
     }
 
     fn sees_app(self, name: &AppName) -> bool {
-        self.app.is_none_or(|app| app.name == *name)
+        self.sees_all || sees_app(self.api, self.caller, name)
     }
 
     fn sees_backend(self, name: &BackendName) -> bool {
-        self.app.is_none_or(|app| app.rights.include(name))
+        self.sees_all || self.caller.app.rights.include(name)
     }
 
     /// The backends that the reader may know of.
@@ -80,7 +82,7 @@ impl<'a> Reader<'a> {
 impl Api {
     pub(super) fn metrics(&self, asked: &ApiRequest) -> response::Answered {
         let runs = &self.runs;
-        let reader = Reader::new(&asked.caller);
+        let reader = Reader::new(self, &asked.caller);
         let handles = reader.handles(runs);
         let own = [
             backends(runs, &handles),
@@ -107,7 +109,8 @@ impl Api {
 
     /// What the runs of each app are given.
     fn injected(&self, reader: Reader<'_>) -> Vec<Named> {
-        let all = status::injected(self, reader.app.map(|app| &app.name));
+        let mut all = status::injected(self, None);
+        all.retain(|of| reader.sees_app(&of.app.as_str().into()));
         let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
         let by = |value: fn(&Cost) -> usize| {
             let of_backend = move |of: &OfBackend| ConstGauge::new(count(value(&of.cost)));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::problems::Problem;
+use super::sight::sees_app;
 use super::{Api, Caller, problems};
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
@@ -114,7 +115,7 @@ pub(crate) struct Daemon {
     pub(crate) upstream: Upstream,
     pub(crate) runs: Runs,
     pub(crate) approvals: Approvals,
-    /// The other runtimes whose calls the bridge answers, for the operator.
+    /// The other runtimes whose calls the bridge answers; not for one of several apps.
     pub(crate) runtimes: Vec<Runtime>,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
@@ -281,9 +282,8 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     let loaded = api.loaded();
     let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
     let refused = || problems::refused_runs(api, caller).into_keys().next();
-    // A runtime counts as an app: no other one sees it.
     let mut runtimes = api.facts.runtimes.all();
-    runtimes.retain(|runtime| caller.sees().is_none_or(|app| runtime.name == *app));
+    runtimes.retain(|runtime| sees_app(api, caller, &runtime.name));
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: api.facts.base_url.clone(),

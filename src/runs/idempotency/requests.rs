@@ -60,7 +60,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    fn is_under_way(&self) -> bool {
+    pub(super) fn is_under_way(&self) -> bool {
         self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
     }
 
