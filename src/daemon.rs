@@ -221,7 +221,7 @@ impl Daemon {
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
-        let service = Arc::new(Service { auth, api, detached: requests.clone() });
+        let service = Arc::new(Service::new(auth, api, requests.clone()));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);

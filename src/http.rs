@@ -16,6 +16,7 @@ pub mod router;
 pub mod server;
 pub mod service;
 pub mod status_page;
+pub mod views;
 
 pub use self::auth::{Access, Caller};
 pub use self::client_info::{ClientInfo, ClientKey, Process};

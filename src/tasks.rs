@@ -6,6 +6,7 @@
 use std::panic::resume_unwind;
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,20 @@ pub async fn in_background_if_large<T: Send + 'static>(
         Ok(done) => done,
         Err(error) => resume_unwind(error.into_panic()),
     }
+}
+
+/// `work` at once. If `bytes`, the size of what it looks at, are many, tokio's other tasks leave this
+/// thread meanwhile.
+///
+/// It is for what must not be dropped half way: the caller of an answer that has arrived may go away at
+/// each `await`, and the answer with it.
+pub fn in_place_if_large<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    // Where there is one thread alone, nothing can leave it.
+    if bytes < LARGE || !matches!(runtime, Ok(RuntimeFlavor::MultiThread)) {
+        return work();
+    }
+    tokio::task::block_in_place(work)
 }
 
 impl Tasks {

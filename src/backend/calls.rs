@@ -209,7 +209,7 @@ impl Backends {
         if route.target == Target::Stub {
             return unavailable(self.why_unavailable(name));
         }
-        let _in_flight = backend.enter();
+        let _in_flight = backend.enter(&call.request.app);
         let limits = Limits::new(backend.rules.call_timeout, call.deadline);
         let outcome = async {
             self.check_peer(call)?;
@@ -239,7 +239,7 @@ impl Backends {
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
         }
-        backend.leave(sign(&outcome) == Sign::Alive);
+        backend.leave(&call.request.app, sign(&outcome) == Sign::Alive);
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(CallFailure::Invalid(mistakes)) if call.peer.is_none() => {
@@ -255,7 +255,7 @@ impl Backends {
                 Made::failed(failure.ending(), words)
             }
         };
-        let answer = backend.redacted(made.answer).await;
+        let answer = backend.redacted(made.answer);
         let answer = match (&answer, backend.rules.max_result) {
             // The caller keeps what is longer.
             (Answer::Result { .. }, Some(_)) => answer,

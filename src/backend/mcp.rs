@@ -31,7 +31,6 @@ mod listen;
 mod observed;
 mod oddities;
 mod pages;
-pub mod param_headers;
 mod questions;
 pub mod result;
 mod sse;

@@ -28,6 +28,7 @@ use crate::model::redaction::Part;
 use crate::model::rights::CallRefusal;
 use crate::model::sentences::sentence;
 use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
+use crate::tasks::in_place_if_large;
 use crate::{error_chain, http_client};
 
 mod client;
@@ -176,6 +177,11 @@ impl ErrorReply {
 
     /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.
     pub(super) fn redact(&mut self, removal: &Removal, count: &mut u64) {
+        let data = self.data.as_ref().map_or(0, |data| data.get().len());
+        in_place_if_large(self.message.len() + data, || self.redact_all(removal, count));
+    }
+
+    fn redact_all(&mut self, removal: &Removal, count: &mut u64) {
         let Removal { secrets, redact, .. } = removal;
         self.message = removal.text(std::mem::take(&mut self.message), count);
         let Some(data) = self.data.take() else { return };

@@ -13,6 +13,7 @@ mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -33,6 +34,7 @@ use crate::model::maps::HashMap;
 use crate::model::{
     AppName, ApprovalId, BackendName, CallRequest, RunId, ToolUseId, approval, question,
 };
+use crate::tasks::in_place_if_large;
 
 /// The most calls of one app that may wait for a person, and the most bytes of what they ask.
 const MOST: usize = 256;
@@ -43,6 +45,8 @@ pub const KEEP: usize = 100;
 /// The questions of all apps.
 #[derive(Debug, Default)]
 pub struct Approvals {
+    /// The number of the next question.
+    next: AtomicU64,
     inner: Mutex<Inner>,
     changes: Changes,
     /// Something has been asked, or has ended.
@@ -53,7 +57,6 @@ pub struct Approvals {
 
 #[derive(Debug, Default)]
 struct Inner {
-    next: u64,
     /// In the order in which they were asked.
     waiting: BTreeMap<u64, Waiting>,
     ended: HashMap<AppName, VecDeque<Approval>>,
@@ -173,6 +176,18 @@ impl Approvals {
         until: Instant,
     ) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
+        let app = &call.app;
+        let arguments = call.arguments.get();
+        let run = call.run_id();
+        let asked = question.as_ref().map(|(question, mark)| [question.params.get(), *mark]);
+        let size = arguments.len() + asked.map_or(0, |[params, _]| params.len());
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let by_hand = if run.is_none() { number.to_string() } else { String::new() };
+        // Not under the lock: arguments may have megabytes.
+        let (id, digest) = in_place_if_large(size, || {
+            let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
+            (id, hex(&Sha256::digest(arguments)))
+        });
         let mut inner = self.inner.lock();
         let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
         let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
@@ -180,19 +195,10 @@ impl Approvals {
             let arguments = arguments.as_ref().map_or(0, |arguments| arguments.get().len());
             (count + 1, bytes + arguments + question.as_ref().map_or(0, |it| it.params.get().len()))
         });
-        let app = &call.app;
-        let arguments = call.arguments.get();
-        let asked = question.as_ref().map(|(question, mark)| [question.params.get(), *mark]);
-        let size = arguments.len() + asked.map_or(0, |[params, _]| params.len());
         if count >= MOST || bytes + size > MOST_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
-        let number = inner.next;
-        inner.next += 1;
-        let run = call.run_id();
-        let by_hand = if run.is_none() { number.to_string() } else { String::new() };
-        let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
         let since = clock::now();
         let approval = Approval {
             id,
@@ -206,7 +212,7 @@ impl Approvals {
             is_question: question.is_some(),
             asked_again: why_again.map(str::to_owned),
             question: question.map(|(question, _)| Arc::new(question)),
-            digest: hex(&Sha256::digest(arguments)),
+            digest,
             since,
             until: since + until.saturating_duration_since(Instant::now()),
             ended: None,

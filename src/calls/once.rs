@@ -9,41 +9,23 @@
 //!
 //! Must not: know what a request asks for.
 
+mod requests;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use self::requests::Asked;
+pub(super) use self::requests::Requests;
 use super::Calls;
 use super::long::AGAIN;
 use crate::journal::Replica;
-use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
+use crate::journal::record::{Change, Key, RequestKey, RequestRecord};
 use crate::journal::room::KEYED_ANSWERS;
-use crate::limits::oldest::over_bytes;
 use crate::model::AppName;
-use crate::model::maps::HashMap;
 use crate::{clock, random};
-
-/// How long a request is remembered.
-const KEEP: Millis = 24 * 60 * 60 * 1_000;
-/// How long the answer for a runtime is kept that the runtime does not take.
-const KEEP_UNPOSTED: Millis = 7 * KEEP;
-/// The most requests of all apps together that are remembered. Beyond that, the app with the most
-/// loses its oldest.
-const KEEP_COUNT: usize = 10_000;
-
-/// The requests that are remembered.
-pub(super) type Requests = HashMap<RequestKey, Asked>;
-
-/// A request that is under way or has ended.
-#[derive(Debug)]
-pub(super) struct Asked {
-    /// Without the answer.
-    record: RequestRecord,
-    /// Closed once the request has ended; without a value then, its answer is not kept.
-    answer: watch::Receiver<Option<Answered>>,
-}
 
 /// The body of the answer to a request.
 type Answered = Result<Bytes, NotAnswered>;
@@ -63,23 +45,6 @@ pub enum NotAnswered {
     OtherRequest,
     /// The calls may have been made, and their answer is not kept.
     Lost,
-}
-
-impl Asked {
-    fn is_under_way(&self) -> bool {
-        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
-    }
-
-    /// Whether it may be forgotten now, if it is that old.
-    fn has_ended(&self, now: Millis) -> bool {
-        let waits = self.record.post_to.is_some() && now < self.record.begun_at + KEEP_UNPOSTED;
-        !waits && !self.is_under_way()
-    }
-
-    /// How many bytes of answer it keeps.
-    fn size(&self) -> usize {
-        self.answer.borrow().iter().flatten().map(Bytes::len).sum()
-    }
 }
 
 impl Calls {
@@ -104,7 +69,7 @@ impl Calls {
         }
         let answer = {
             let mut requests = self.requests.lock();
-            self.journal.write(make_room(&mut requests));
+            self.journal.write(requests.make_room(clock::millis()));
             match requests.get(&key) {
                 Some(it) if it.record.digest != asked.digest => Err(NotAnswered::OtherRequest),
                 Some(it) => Ok(it.answer.clone()),
@@ -145,10 +110,7 @@ impl Calls {
     /// Notes that the runtime has taken the answer, or refuses it for good.
     pub fn posted(&self, key: RequestKey) {
         let mut requests = self.requests.lock();
-        let Some(asked) = requests.get_mut(&key) else { return };
-        asked.record.post_to = None;
-        asked.answer = watch::channel(None).1;
-        let record = asked.record.clone();
+        let Some(record) = requests.posted(&key) else { return };
         self.journal.write(vec![Change::Request(key, record)]);
     }
 
@@ -181,9 +143,8 @@ impl Calls {
             let kept = body.and_then(|body| serde_json::from_slice(body).ok());
             let is_kept = kept.is_some();
             record.answer = kept.or(record.answer);
-            if !is_kept && let Some(asked) = self.requests.lock().get_mut(&key) {
-                // Only those that wait already get it.
-                asked.answer = watch::channel(None).1;
+            if !is_kept {
+                self.requests.lock().forget_answer(&key);
             }
             Change::Request(key.clone(), record)
         } else {
@@ -196,8 +157,9 @@ impl Calls {
         }
         tell.send(Some(answer)).ok();
         // The answer counts now, too.
-        let forgotten = make_room(&mut self.requests.lock());
-        self.journal.write(forgotten);
+        let mut requests = self.requests.lock();
+        requests.note_answer(&key);
+        self.journal.write(requests.make_room(clock::millis()));
     }
 
     /// Withdraws a request that the database may write yet. What another replica has written under its
@@ -221,13 +183,13 @@ impl Calls {
         if self.journal.replica().is_some() {
             // This process goes on with what it has been asked itself. Of a request without an answer, the
             // table knows the present state: its replica may only have been frozen.
-            kept.retain(|(key, record)| record.answer.is_some() && !requests.contains_key(key));
+            kept.retain(|(key, record)| record.answer.is_some() && requests.get(key).is_none());
         }
         let restore = |(key, mut record): (RequestKey, RequestRecord)| {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
             (key, Asked { record, answer: watch::channel(answer).1 })
         };
-        requests.extend(kept.into_iter().map(restore));
+        kept.into_iter().map(restore).for_each(|(key, asked)| requests.insert(key, asked));
     }
 }
 
@@ -238,103 +200,5 @@ fn elsewhere(asked: &RequestRecord, first: RequestRecord) -> Answered {
         _ if first.lost => Err(NotAnswered::Lost),
         Some(body) if first.post_to.is_none() => Ok(String::from(Box::from(body)).into()),
         _ => Err(NotAnswered::Elsewhere),
-    }
-}
-
-/// Forgets requests that are too old or too many, and answers that take too much; the changes are
-/// for the journal.
-fn make_room(requests: &mut Requests) -> Vec<Change> {
-    let now = clock::millis();
-    let oldest = |requests: &Requests, most, size: fn(&Asked) -> usize| {
-        let ended = requests.iter().filter(|(_, it)| it.has_ended(now) && size(it) > 0);
-        let ended = ended.map(|(key, it)| (&key.0, (it.record.begun_at, size(it), key)));
-        over_bytes(most, ended).into_iter().cloned().collect::<Vec<_>>()
-    };
-    let since = now.saturating_sub(KEEP);
-    let old = requests.extract_if(|_, it| it.record.begun_at < since && it.has_ended(now));
-    let mut changes: Vec<_> = old.map(|(key, _)| Change::Forget(Key::Request(key))).collect();
-    for key in oldest(requests, KEEP_COUNT, |_| 1) {
-        requests.remove(&key);
-        changes.push(Change::Forget(Key::Request(key)));
-    }
-    for key in oldest(requests, KEYED_ANSWERS, Asked::size) {
-        let asked = requests.get_mut(&key).expect("it was there");
-        asked.answer = watch::channel(None).1;
-        changes.push(Change::Request(key, asked.record.clone()));
-    }
-    changes
-}
-
-#[cfg(test)]
-mod tests {
-    //! Which requests and answers are forgotten.
-
-    use super::*;
-
-    fn key(app: &str, number: usize) -> RequestKey {
-        (app.into(), number.to_string())
-    }
-
-    fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {
-        let begun_at = clock::millis() - age;
-        let record = RequestRecord { begun_at, ..RequestRecord::new("d".to_owned()) };
-        let answer = body.map(|body| Ok(body.into()));
-        Asked { record, answer: watch::channel(answer).1 }
-    }
-
-    #[test]
-    fn a_day_later_a_request_is_forgotten_unless_it_is_under_way() {
-        let (tell, answer) = watch::channel(None);
-        let under_way = Asked { answer, ..ended(KEEP + 1_000, None) };
-        let mut requests = Requests::from_iter([
-            (key("a", 1), ended(KEEP + 1_000, Some(b"{}".to_vec()))),
-            (key("a", 2), ended(KEEP + 1_000, None)),
-            (key("a", 3), ended(KEEP - 60_000, None)),
-            (key("a", 4), under_way),
-        ]);
-        assert_eq!(make_room(&mut requests).len(), 2);
-        let mut left: Vec<_> = requests.keys().map(|(_, number)| number.as_str()).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["3", "4"]);
-        drop(tell);
-        assert_eq!(make_room(&mut requests).len(), 1);
-    }
-
-    #[test]
-    fn an_answer_for_a_runtime_is_kept_for_a_week_unless_it_was_taken() {
-        let unposted = |age| {
-            let mut asked = ended(age, Some(b"{}".to_vec()));
-            asked.record.post_to = Some("/result".to_owned());
-            asked
-        };
-        let mut requests = Requests::from_iter([
-            (key("hsafa", 1), unposted(KEEP_UNPOSTED - 60_000)),
-            (key("hsafa", 2), unposted(KEEP_UNPOSTED + 1_000)),
-        ]);
-        assert_eq!(make_room(&mut requests).len(), 1);
-        let asked = requests.get_mut(&key("hsafa", 1)).expect("its answer still waits");
-        asked.record.post_to = None;
-        assert_eq!(make_room(&mut requests).len(), 1);
-        assert!(requests.is_empty());
-    }
-
-    #[test]
-    fn the_app_that_takes_most_loses_its_oldest_answers_and_then_its_oldest_keys() {
-        let large = || Some(vec![b' '; KEYED_ANSWERS / 4]);
-        let mut requests: Requests = (1..=5)
-            .map(|number| (key("a", number), ended(60_000 - number as Millis, large())))
-            .chain([(key("b", 1), ended(120_000, Some(b"{}".to_vec())))])
-            .collect();
-        let changes = make_room(&mut requests);
-        assert_eq!((changes.len(), requests.len()), (2, 6), "their keys stay");
-        let kept = |key: RequestKey| requests[&key].size() > 0;
-        assert!(kept(key("b", 1)) && !kept(key("a", 1)) && !kept(key("a", 2)) && kept(key("a", 3)));
-
-        let many = (0..KEEP_COUNT).map(|number| (key("a", number), ended(60_000, None)));
-        let mut requests: Requests = many.collect();
-        requests.insert(key("a", 7), ended(90_000, None));
-        requests.insert(key("b", 1), ended(120_000, None));
-        assert_eq!(make_room(&mut requests).len(), 1);
-        assert!(!requests.contains_key(&key("a", 7)) && requests.contains_key(&key("b", 1)));
     }
 }

@@ -18,7 +18,6 @@ mod runs;
 mod sight;
 pub(crate) mod status;
 pub(crate) mod trust;
-mod views;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,13 +36,13 @@ use self::backends::Doctor;
 use self::events::Looks;
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest, NowHandler};
-use self::views::Views;
 use crate::backend::calls::Backends;
 use crate::backend::queue::STANDSTILL;
 use crate::config::{App, Wire};
 use crate::http::auth::sessions::Sessions;
 use crate::http::auth::{Authenticator, rate_limit};
 use crate::http::proxy::MAX_SPEC;
+use crate::http::views::{self, Views};
 use crate::http::{Answered, Body, Caller, Code, proxy, response};
 use crate::http_client;
 use crate::metrics::Requests;
@@ -51,7 +50,7 @@ use crate::model::catalog::hex;
 use crate::model::offer::Ref;
 use crate::model::spec::InjectError;
 use crate::model::tool_format::Format;
-use crate::model::{AppName, BackendName, Offer, RunKind};
+use crate::model::{AppName, BackendName, Offer, RunKind, Spec};
 use crate::run_store::RunStore;
 use crate::runtimes::{Runtime, Runtimes};
 use crate::state_dir::StateDir;
@@ -71,7 +70,7 @@ pub struct Api {
     pub requests: Arc<Requests>,
     /// The sessions of MCP clients.
     mcp_sessions: Arc<McpSessions>,
-    views: Arc<Views>,
+    pub views: Arc<Views>,
     looks: Arc<Looks>,
 }
 
@@ -265,12 +264,16 @@ impl Api {
 
     async fn inject(&self, mut asked: ApiRequest) -> Answered {
         let body = self.read_json(&mut asked, MAX_SPEC).await?;
-        let spec = proxy::read_spec(RunKind::Agent, body)
-            .await
-            .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
         let selection = proxy::selection(asked.request.headers());
         let app = asked.caller.app;
         let name = app.name.clone();
+        let read = {
+            let body = body.clone();
+            move || Spec::of(RunKind::Agent, body)
+        };
+        let spec = self.views.work_if_large(&name, body.len(), read).await?;
+        let spec =
+            spec.map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
         let write = move |api: &Self| {
             let injected = spec.inject(&api.offer(&app), &selection)?;
             let counts = proxy::injected_header(&injected);

@@ -147,8 +147,8 @@ pub enum AuthRefusal {
     #[error("The bridge has no free connection slot; close connections, or try again later.")]
     TooManyConnections,
     #[error(
-        "The app has as many open requests on this listener as it may, as others need connections, \
-         too; end some of its streams or calls."
+        "The app has as many open requests as it may, as others need some, too; end some of its streams \
+         or calls."
     )]
     TooManyOfApp,
     #[error("Too many requests from there came without a right token; wait before the next one.")]

@@ -17,8 +17,9 @@ use hyper::body::Incoming;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, read_spec, selection, trace};
+pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, selection, trace};
 pub use self::route::{Proxied, Resource};
+use crate::http::views::Views;
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
 use crate::run_store::RunStore;
@@ -30,12 +31,12 @@ const MAX_RESULT_BODY: usize = 16 << 20;
 
 /// Answers a request below `/api/`.
 pub async fn handle(
-    runs: &Arc<RunStore>,
+    (runs, views): (&Arc<RunStore>, &Views),
     (route, resource): (Proxied, Resource),
     caller: Caller,
     request: Request<Incoming>,
 ) -> Answered {
-    let mut from = Outgoing::new(runs, &caller, request.headers(), resource);
+    let mut from = Outgoing::new((runs, views), &caller, request.headers(), resource);
     from.learn().await?;
     Ok(match route {
         Proxied::CreateRun(workspace, kind) => from.create_run(workspace, kind, request).await?,

@@ -211,6 +211,37 @@ pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body
     StreamBody::new(BodyStream::new(body).take_until(Box::pin(end))).boxed_unsync()
 }
 
+/// A body that holds `guard` until it was sent, or its client has gone.
+pub fn holding(body: Body, guard: impl Send + Unpin + 'static) -> Body {
+    Holding { body, _guard: guard }.boxed_unsync()
+}
+
+/// See [`holding`].
+struct Holding<G> {
+    body: Body,
+    _guard: G,
+}
+
+impl<G: Unpin> http_body::Body for Holding<G> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// An event stream.
 pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let mut response = Response::new(streamed(pieces));

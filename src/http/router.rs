@@ -19,6 +19,10 @@ const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The methods that the bridge's own routes allow, for `Allow`.
 const OWN_METHODS: &str = "GET, HEAD, POST";
 
+/// The longest path, in bytes. Its meaning is looked for before the client is known, which takes
+/// milliseconds for one of 64 KiB.
+const MAX_PATH: usize = 8 << 10;
+
 /// The path of MCP clients, and its other spelling.
 const MCP: &str = "/mcp";
 const MCP_WITH_SLASH: &str = "/mcp/";
@@ -39,12 +43,16 @@ pub enum Route {
     WrongMethod(&'static str),
     /// A path of MANTYX's that two readers could understand in two ways.
     Ambiguous,
+    TooLong,
     Unknown,
 }
 
 impl Route {
     /// The route of `method` and `path` (without the query).
     pub fn of(method: &Method, path: &str) -> Self {
+        if path.len() > MAX_PATH {
+            return Self::TooLong;
+        }
         // Many clients and guides write MCP's address so.
         let path = if path == MCP_WITH_SLASH { MCP } else { path };
         let meaning = NormalizedPath::of(path);
@@ -86,7 +94,9 @@ impl Route {
             Self::Own(own, _) => return own.rules,
             Self::Proxied(proxied, _) => of_proxied(proxied, method),
             Self::WrongMethod(_) => (RouteKind::Own, AfterHangUp::Dropped, None),
-            Self::Unknown | Self::Ambiguous => (RouteKind::Unknown, AfterHangUp::Dropped, None),
+            Self::Unknown | Self::Ambiguous | Self::TooLong => {
+                (RouteKind::Unknown, AfterHangUp::Dropped, None)
+            }
         };
         RouteRules { access: Access::App, after_hang_up, kind, traced }
     }

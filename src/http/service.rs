@@ -7,6 +7,7 @@
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
 
 mod detached;
+mod open_requests;
 
 use std::sync::Arc;
 
@@ -16,13 +17,17 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
+use self::open_requests::{OpenRequest, OpenRequests, pay_for_head};
 use crate::http::api::Api;
 use crate::http::api::openapi::SignInLink;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::Begun;
 use crate::http::auth::{AuthRefusal, Authenticator, Shown, rate_limit};
+use crate::http::response::ReadError;
 use crate::http::router::Route;
-use crate::http::{Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page};
+use crate::http::{
+    Access, Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page,
+};
 use crate::metrics::Answered;
 use crate::model::AppName;
 use crate::traces::Span;
@@ -35,6 +40,7 @@ pub struct Service {
     pub api: Api,
     /// The requests that may continue after their app has hung up.
     pub detached: DetachedRequests,
+    open: OpenRequests,
 }
 
 /// A request that was let in.
@@ -47,6 +53,10 @@ struct Admitted {
 }
 
 impl Service {
+    pub fn new(auth: Authenticator, api: Api, detached: DetachedRequests) -> Self {
+        Self { auth, api, detached, open: OpenRequests::default() }
+    }
+
     /// Answers one request; `let_in` is called if it is authenticated, with its app where there are
     /// others, and says whether the connection may be used for it. Without `let_in`, its
     /// connection has no regular slot: the request is refused, unless its route is open to anyone,
@@ -64,28 +74,46 @@ impl Service {
             true => Err(AuthRefusal::TooManyConnections),
             false => self.auth.admit(rules.access, &request, &client),
         };
-        let mut response = match admitted {
-            Ok(caller) => {
-                let has_room = match (let_in, &caller) {
-                    (Some(let_in), Some(caller)) => {
-                        let apps = self.api.runs.calls.settings().apps.len();
-                        let_in(if apps > 1 { Some(&caller.app.name) } else { None })
-                    }
-                    _ => true,
-                };
-                if has_room {
-                    self.handle_admitted(Admitted { route, rules, caller, request, client }).await
-                } else {
-                    self.refuse(request.uri().path(), &client, &AuthRefusal::TooManyOfApp)
-                }
+        let room = admitted.and_then(|caller| {
+            let open = self.make_room(caller.as_ref(), rules.access, let_in)?;
+            Ok((caller, open))
+        });
+        let (mut response, open) = match room {
+            Ok((caller, open)) => {
+                let admitted = Admitted { route, rules, caller, request, client };
+                (self.handle_admitted(admitted).await, open)
             }
-            Err(refusal) => self.refuse(request.uri().path(), &client, &refusal),
+            Err(refusal) => (self.refuse(request.uri().path(), &client, &refusal), None),
         };
         if is_proxied {
             response = response::as_mantyx_does(response);
         }
         keep_from_browsers(&mut response);
-        response
+        match open {
+            Some(open) => response.map(|body| response::holding(body, open)),
+            None => response,
+        }
+    }
+
+    /// Lets a request of `caller` in, and counts it until the returned value is dropped. A route that is
+    /// open to anyone is for health checks, which no app may keep from being answered.
+    fn make_room(
+        &self,
+        caller: Option<&Caller>,
+        access: Access,
+        let_in: Option<impl FnOnce(Option<&AppName>) -> bool>,
+    ) -> Result<Option<OpenRequest>, AuthRefusal> {
+        let Some(Caller { app, .. }) = caller else { return Ok(None) };
+        let has_others = self.api.runs.calls.settings().apps.len() > 1;
+        let one_of_several = if has_others { Some(&app.name) } else { None };
+        let has_connection = let_in.is_none_or(|let_in| let_in(one_of_several));
+        if access.is_open() {
+            return Ok(None);
+        }
+        if !has_connection {
+            return Err(AuthRefusal::TooManyOfApp);
+        }
+        self.open.open(&app.name).map(Some).ok_or(AuthRefusal::TooManyOfApp)
     }
 
     /// Answers an authenticated request; if it changes something, in a task of the daemon.
@@ -93,8 +121,14 @@ impl Service {
         let after_hang_up = admitted.rules.after_hang_up;
         let app = admitted.caller.as_ref().map(|caller| caller.app.name.clone());
         let this = Arc::clone(self);
-        let work = async move { this.count(admitted).await };
-        let Some(app) = app else { return work.await };
+        let Some(app) = app else { return this.count(admitted).await };
+        let Ok(head) = pay_for_head(&app, &admitted.request).await else {
+            return ReadError::NoRoom.into();
+        };
+        let work = async move {
+            let _head = head;
+            this.count(admitted).await
+        };
         let work = budget::for_app(app.clone(), work);
         match after_hang_up {
             AfterHangUp::Dropped => work.await,
@@ -267,7 +301,12 @@ impl Service {
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 // Boxed, since the future is large.
                 let route = (proxied, resource);
-                let handled = Box::pin(proxy::handle(&self.api.runs, route, caller, request));
+                let handled = Box::pin(proxy::handle(
+                    (&self.api.runs, &self.api.views),
+                    route,
+                    caller,
+                    request,
+                ));
                 handled.await.unwrap_or_else(|refusal| refusal)
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
@@ -277,6 +316,9 @@ impl Service {
                  session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
                  its normal form.",
             ),
+            (Route::TooLong, _) => {
+                response::error(Code::InvalidRequest, "The path is longer than 8 KiB.")
+            }
             (Route::Unknown | Route::Proxied(..), _) => response::error(
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \

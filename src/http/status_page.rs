@@ -5,11 +5,14 @@
 //!
 //! Must not: show anything that the API does not.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::http::{Body, response};
@@ -42,19 +45,50 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("letters, digits and marks")
 });
 
-/// The page itself. The button to sign out is hidden without a session.
+/// The documents that were sent before. Each is written once, and all answers share its bytes: anyone may
+/// ask for the form on thousands of streams, and read none of them.
+static WRITTEN: LazyLock<Mutex<BTreeMap<Document, Bytes>>> = LazyLock::new(Mutex::default);
+
+/// One of the documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Document {
+    /// The page itself. The button to sign out is hidden without a session.
+    Page { signed_in: bool },
+    /// The sign-in form, with the reason why the last attempt failed.
+    SignIn(Option<&'static str>),
+}
+
+impl Document {
+    fn write(self) -> String {
+        let text = match self {
+            Self::Page { signed_in } => {
+                let sign_out = if signed_in { "" } else { "hidden" };
+                let page = include_str!("status_page/page.html").replace("{{sign_out}}", sign_out);
+                page.replace("{{script}}", SCRIPT)
+            }
+            Self::SignIn(refused) => {
+                let refused =
+                    refused.map(|why| format!("<p class=\"problem\" role=\"alert\">{why}</p>"));
+                let form = include_str!("status_page/sign_in.html");
+                form.replace("{{refused}}", &refused.unwrap_or_default())
+            }
+        };
+        text.replace("{{style}}", STYLE)
+    }
+
+    fn bytes(self) -> Bytes {
+        WRITTEN.lock().entry(self).or_insert_with(|| self.write().into()).clone()
+    }
+}
+
+/// The page itself, with or without the button to sign out.
 pub fn page(signed_in: bool) -> Response<Body> {
-    let sign_out = if signed_in { "" } else { "hidden" };
-    let page = include_str!("status_page/page.html").replace("{{sign_out}}", sign_out);
-    document(&page.replace("{{script}}", SCRIPT))
+    document(Document::Page { signed_in })
 }
 
 /// The sign-in form, with the reason why the last attempt failed.
 pub fn sign_in(refused: Option<&'static str>) -> Response<Body> {
-    let refused = refused.map(|why| format!("<p class=\"problem\" role=\"alert\">{why}</p>"));
-    let form = include_str!("status_page/sign_in.html");
-    let form = document(&form.replace("{{refused}}", &refused.unwrap_or_default()));
-    response::with_status(form, StatusCode::UNAUTHORIZED)
+    response::with_status(document(Document::SignIn(refused)), StatusCode::UNAUTHORIZED)
 }
 
 /// A redirect to the page, which sets this cookie. The session's key stands in the fragment, which
@@ -70,9 +104,8 @@ pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
     response
 }
 
-fn document(text: &str) -> Response<Body> {
-    let text = text.replace("{{style}}", STYLE);
-    let mut response = response::text("text/html; charset=utf-8", text);
+fn document(document: Document) -> Response<Body> {
+    let mut response = response::text("text/html; charset=utf-8", document.bytes());
     let headers = response.headers_mut();
     let text = HeaderValue::from_static;
     headers.insert(header::CACHE_CONTROL, text("no-store"));
@@ -94,5 +127,12 @@ mod tests {
             let text = std::str::from_utf8(&bytes).unwrap();
             assert!(text.contains(STYLE) && !text.contains("{{"), "{text}");
         }
+    }
+
+    #[test]
+    fn answers_share_the_bytes_of_a_document() {
+        let (first, second) = (Document::SignIn(None).bytes(), Document::SignIn(None).bytes());
+        assert_eq!(first.as_ptr(), second.as_ptr());
+        assert_ne!(first, Document::SignIn(Some("No.")).bytes());
     }
 }

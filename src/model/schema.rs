@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use super::json::lossy;
 use super::limits::{MAX_DEPTH, MAX_SCHEMA, Shape};
 use super::sentences::sentence;
-use super::{Members, visible};
+use super::{Members, ParamHeaders, visible};
 use usable::Usable;
 
 pub use api::for_api;
@@ -51,6 +51,8 @@ pub struct InputSchema {
     compiled: OnceLock<Result<Option<Usable>, String>>,
     /// The parts of it that cannot be used, once they were looked for.
     unchecked: OnceLock<Vec<String>>,
+    /// The arguments that HTTP headers repeat, once they were looked for.
+    param_headers: OnceLock<ParamHeaders>,
     /// Whether the log says already that the schema cannot be used.
     told: AtomicBool,
 }
@@ -98,6 +100,13 @@ impl InputSchema {
         &self.tool
     }
 
+    /// The arguments that HTTP headers repeat. A tool with marks that no client may follow is not offered,
+    /// so that it has none here. They are looked for once: a definition may have a megabyte, and each
+    /// call would read all of it.
+    pub fn param_headers(&self) -> &ParamHeaders {
+        self.param_headers.get_or_init(|| ParamHeaders::of(self.tool.get()).unwrap_or_default())
+    }
+
     /// The parts of the schema that arguments are not checked against, each with its place and the
     /// reason. What is compiled for that is not kept: most tools are never called.
     pub fn unchecked(&self) -> &[String] {
@@ -113,8 +122,14 @@ impl InputSchema {
     }
 
     fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
-        let (compiled, unchecked) = (OnceLock::new(), OnceLock::new());
-        Self { tool, key, compiled, unchecked, told: AtomicBool::new(false) }
+        Self {
+            tool,
+            key,
+            compiled: OnceLock::new(),
+            unchecked: OnceLock::new(),
+            param_headers: OnceLock::new(),
+            told: AtomicBool::new(false),
+        }
     }
 
     /// Checks the arguments of one call, the JSON text `arguments`.

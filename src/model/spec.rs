@@ -68,8 +68,6 @@ pub enum SpecError {
     TooManyTools,
     #[error("it has more than {MOST_MEMBERS} members")]
     TooManyMembers,
-    #[error("the bridge is going down")]
-    GoingDown,
 }
 
 /// Why the requested refs cannot be given.
@@ -352,6 +350,11 @@ impl Spec {
     pub fn tools(&self) -> Option<Bytes> {
         // A copy: a session remembers it, and a slice would keep the whole spec in memory.
         Some(Bytes::copy_from_slice(self.body.get(self.tools.clone()?)?))
+    }
+
+    /// Whether the spec has `tools` of its caller's.
+    pub fn has_tools(&self) -> bool {
+        self.tools.is_some()
     }
 
     /// The body as it came.

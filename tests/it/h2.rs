@@ -14,6 +14,7 @@ use crate::{
     bridge::Bridge,
     certs::{Authority, Client},
     http::PATIENCE,
+    owners::token,
     process,
 };
 
@@ -29,6 +30,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 #[derive(Debug)]
@@ -115,6 +117,11 @@ struct Gateway {
 
 impl Gateway {
     async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// A gateway whose configuration has `more` sections.
+    async fn with(more: &str) -> Self {
         let (authority, dir) = (Authority::new(), TempDir::new().expect("it is writable"));
         let pair = authority.sign(&["127.0.0.1"]);
         for (name, text) in [("cert.pem", &pair.cert), ("key.pem", &pair.key)] {
@@ -123,7 +130,7 @@ impl Gateway {
         let at = dir.path().display();
         let config = format!(
             "listen: {{tcp: '127.0.0.1:0', tls: {{cert: {at}/cert.pem, key: {at}/key.pem}}}}\n\
-             upstream: {{sandbox: true}}\n"
+             upstream: {{sandbox: true}}\n{more}"
         );
         let client = Client::new(&authority.pem(), None).h2();
         Self { bridge: Bridge::start(&config).await, client, _dir: dir }
@@ -180,6 +187,65 @@ async fn requests_share_a_connection() {
         assert!(answered[&stream].contains("\"uptimeSeconds\""), "{answered:?}");
     }
     assert!(answered[&7].contains("host_refused"), "{answered:?}");
+}
+
+/// Opens `count` event streams on `speaker` as the app with this token; returns how many were refused.
+async fn open_streams(speaker: &mut Speaker, token: &str, count: u32) -> usize {
+    let block = speaker.get("/v1/events", &[("authorization", &format!("Bearer {token}"))]);
+    // All answers come, although no data is acknowledged.
+    let mut requests = frame(WINDOW_UPDATE, 0, 0, &(64_u32 << 20).to_be_bytes());
+    for at in 0..count {
+        requests.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * at + 1, &block));
+    }
+    speaker.send(&requests).await.expect("it reads");
+    let mut refused = 0;
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < usize::try_from(count).expect("a few") {
+        let data = speaker.until(DATA).await.expect("answers");
+        if answered.insert(data.stream) {
+            let text = String::from_utf8_lossy(&data.payload).into_owned();
+            refused += usize::from(text.contains("too_many_connections"));
+        }
+    }
+    refused
+}
+
+#[tokio::test]
+async fn app_with_many_streams_on_a_connection_leaves_requests_to_the_others() {
+    let [a, b] = ["a", "b"].map(token);
+    let apps = format!("apps:\n  a: {{token: {a}}}\n  b: {{token: {b}}}\n");
+    let gateway = Gateway::with(&apps).await;
+    let mut open = Vec::new();
+    let mut refused = 0;
+    for _ in 0..21 {
+        let mut speaker = gateway.connect().await;
+        refused += open_streams(&mut speaker, &a, 100).await;
+        open.push(speaker);
+    }
+    assert_eq!(refused, 2100 - 2048, "one app has half of the 4,096 requests");
+    let mut other = gateway.connect().await;
+    assert_eq!(open_streams(&mut other, &b, 100).await, 0);
+    open.truncate(1);
+    crate::wait::soon("the app should have streams again", async || {
+        let mut speaker = gateway.connect().await;
+        (open_streams(&mut speaker, &a, 1).await == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stranger_with_many_requests_on_a_connection_loses_it() {
+    let gateway = Gateway::start().await;
+    let mut speaker = gateway.connect().await;
+    // SETTINGS_INITIAL_WINDOW_SIZE: no answer is taken.
+    let mut requests = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let block = speaker.get("/v1/status", &[]);
+    for stream in (1..=2 * 40).step_by(2) {
+        requests.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+    }
+    speaker.send(&requests).await.expect("it reads");
+    while speaker.next().await.is_some() {}
+    assert!(gateway.is_well().await);
 }
 
 /// A21: an answer that its client does not take is given up, and the connection goes on.

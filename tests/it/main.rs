@@ -188,6 +188,7 @@ mod sdk;
 #[cfg(test)]
 mod secret_leaks;
 #[cfg(test)]
+mod sight;
 mod size_limits;
 #[cfg(test)]
 mod slow;

@@ -237,7 +237,7 @@ async fn mantyx_does_not_lead_us_off_tls() {
                 "http" => mantyx.url(),
                 "the same port" => url.replacen("https", "http", 1),
                 "a user" => url.replacen("https://", "https://u:p@", 1),
-                _ => String::new(),
+                _ => "/api".to_owned(),
             };
             ask_mantyx(&mantyx, &bridge, status, &format!("{location}/x")).await;
             assert!(followed(&mantyx).is_empty(), "{way}, {status}: {:?}", followed(&mantyx));

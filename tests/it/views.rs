@@ -179,6 +179,27 @@ async fn cancellations_of_requests_that_never_come_take_no_memory() {
 }
 
 #[tokio::test]
+async fn ids_of_calls_that_are_remembered_have_a_limit() {
+    let large = Large::start().await;
+    let send = async |path: &str, body: Value| {
+        let request = Request::new("POST", path).bearer(&token("a")).json(body.to_string());
+        let answer = request.send(large.bridge.addr()).await.answer().await;
+        answer.expect_error(400)["message"].as_str().expect("a text").to_owned()
+    };
+    let long = "i".repeat(1025);
+    let call = json!({"toolUseId": long, "name": "ok", "args": {}});
+    let item = json!({"tool_name": "ok", "tool_call_id": long, "payload": {}});
+    let set = json!({"id": "s", "runId": "r", "items": [item]});
+    let confirmation = json!({"id": "c", "tool_name": long, "tool_call_id": "t", "payload": {}});
+    for (path, body) in
+        [("/v1/tool-calls", call), ("/v1/external-tools", set), ("/v1/confirmations", confirmation)]
+    {
+        let why = send(path, body).await;
+        assert!(why.contains("at most 1024 bytes"), "{path}: {why}");
+    }
+}
+
+#[tokio::test]
 async fn parameters_of_a_read_have_a_limit() {
     let large = Large::start().await;
     let session = session(&large).await;

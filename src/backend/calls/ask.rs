@@ -1,5 +1,5 @@
 //! Requests to MCP servers that only read, for the bridge's own MCP clients: contents of resources,
-//! prompts, completions. They wait in the same queue as calls do, and the circuit breaker counts
+//! prompts, completions. They wait in the same queue as calls do, and an open circuit breaker refuses
 //! them.
 //!
 //! Must not: make a call.
@@ -9,12 +9,32 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{BackendHandle, Backends, Limits, admit, sign};
-use crate::backend::Reply;
+use super::{BackendHandle, Backends, Limits, admit};
+use crate::backend::circuit_breaker::Sign;
 use crate::backend::log::Removal;
 use crate::backend::peer::ReadPermission;
+use crate::backend::{CallError, Reply};
 use crate::model::redaction::Part;
 use crate::model::{AppName, BackendName};
+use crate::tasks::in_place_if_large;
+
+/// What the outcome of a read says about the server.
+///
+/// An app chooses what it reads: a resource that never comes, or one that its server breaks over, would
+/// otherwise open the breaker, and so end the calls of all apps. Only a connection that cannot be used
+/// counts against the server.
+fn sign_of_read<T>(outcome: &Result<T, CallFailure>) -> Sign {
+    match outcome {
+        Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
+            Sign::Alive
+        }
+        Err(
+            CallFailure::NotConnected
+            | CallFailure::Call(CallError::NotSent(_) | CallError::NoSession(_)),
+        ) => Sign::Failed,
+        Err(_) => Sign::None,
+    }
+}
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
@@ -52,14 +72,17 @@ impl Backends {
         };
         let outcome = asked.await;
         if let Some(pass) = admission.pass {
-            pass.end(sign(&outcome));
+            pass.end(sign_of_read(&outcome));
         }
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
         let removal = self.removal_of(name, backend);
         match &mut reply {
             Ok(result) => {
-                if let Some(changed) = removal.redact.in_json(result, Part::Result, &mut count) {
+                let changed = in_place_if_large(result.get().len(), || {
+                    removal.redact.in_json(result, Part::Result, &mut count)
+                });
+                if let Some(changed) = changed {
                     *result = changed;
                 }
             }

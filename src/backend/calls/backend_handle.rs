@@ -19,9 +19,10 @@ use crate::backend::queue::AdmissionQueue;
 use crate::backend::quota::Meter;
 use crate::backend::supervisor::Ask;
 use crate::config::Backend;
-use crate::model::Answer;
+use crate::model::maps::HashMap;
 use crate::model::redaction::Redaction;
-use crate::tasks::in_background_if_large;
+use crate::model::{Answer, AppName};
+use crate::tasks::in_place_if_large;
 use crate::{clock, metrics};
 
 /// The owner of a quota, for the model.
@@ -50,12 +51,25 @@ pub struct BackendHandle {
 /// The counts of one backend's calls. Reloads keep them.
 #[derive(Debug, Default)]
 struct Traffic {
-    in_flight: TaskTracker,
-    /// When the last call ended, and whether the peer answered.
-    last_call: Mutex<Option<(SystemTime, bool)>>,
+    /// The calls of each app of bridge.yaml that has called it.
+    by_app: Mutex<HashMap<AppName, OfApp>>,
     /// When an MCP client with a session last called it.
     last_session_call: Mutex<Option<SystemTime>>,
     metrics: Arc<metrics::Calls>,
+}
+
+/// What the calls of one app were.
+#[derive(Debug, Default)]
+struct OfApp {
+    in_flight: TaskTracker,
+    last_call: Option<LastCall>,
+}
+
+/// When a call ended, and whether the peer answered; an error of its tool counts as an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LastCall {
+    pub at: SystemTime,
+    pub answered: bool,
 }
 
 impl BackendHandle {
@@ -92,15 +106,15 @@ impl BackendHandle {
         self
     }
 
-    /// Counts a call as in flight, in the queue or at the peer, until the result is dropped.
-    pub(super) fn enter(&self) -> TaskTrackerToken {
-        self.traffic.in_flight.token()
+    /// Counts a call of `app` as in flight, in the queue or at the peer, until the result is dropped.
+    pub(super) fn enter(&self, app: &AppName) -> TaskTrackerToken {
+        self.traffic.by_app.lock().entry(app.clone()).or_default().in_flight.token()
     }
 
-    /// Notes that a call has ended now, and whether the peer answered; an error of its tool counts as
-    /// an answer.
-    pub(super) fn leave(&self, answered: bool) {
-        *self.traffic.last_call.lock() = Some((clock::now(), answered));
+    /// Notes that a call of `app` has ended now.
+    pub(super) fn leave(&self, app: &AppName, answered: bool) {
+        let last_call = Some(LastCall { at: clock::now(), answered });
+        self.traffic.by_app.lock().entry(app.clone()).or_default().last_call = last_call;
     }
 
     /// What is removed from what the backend says.
@@ -110,15 +124,15 @@ impl BackendHandle {
         Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
-    /// `answer` without what the operator wants removed; large ones are searched in the background.
-    pub(super) async fn redacted(&self, answer: Answer) -> Answer {
+    /// `answer` without what the operator wants removed. Without an `await`: a caller that goes away at
+    /// this moment would take an answer with it that its peer has given.
+    pub(super) fn redacted(&self, answer: Answer) -> Answer {
         if self.rules.redact.0.is_empty() {
             return answer;
         }
-        let redact = Arc::clone(&self.rules.redact);
         let (Answer::Result { text, .. } | Answer::Error(text)) = &answer;
-        let (answer, count) =
-            in_background_if_large(text.len(), move || redacted(&redact, answer)).await;
+        let size = text.len();
+        let (answer, count) = in_place_if_large(size, || redacted(&self.rules.redact, answer));
         self.metrics().redacted.inc_by(count);
         answer
     }
@@ -128,8 +142,11 @@ impl BackendHandle {
         &self.traffic.metrics
     }
 
-    pub fn in_flight(&self) -> usize {
-        self.traffic.in_flight.len()
+    /// How many calls of `app` are in flight, or of all apps.
+    pub fn in_flight(&self, app: Option<&AppName>) -> usize {
+        let by_app = self.traffic.by_app.lock();
+        let seen = by_app.iter().filter(|(of, _)| app.is_none_or(|app| *of == app));
+        seen.map(|(_, calls)| calls.in_flight.len()).sum()
     }
 
     /// Notes that an MCP client with a session calls it, or reads something of it: such a client may
@@ -142,9 +159,11 @@ impl BackendHandle {
         *self.traffic.last_session_call.lock()
     }
 
-    /// When the last call ended, and whether the peer answered.
-    pub fn last_call(&self) -> Option<(SystemTime, bool)> {
-        *self.traffic.last_call.lock()
+    /// The last call of `app` that has ended, or of any app.
+    pub fn last_call(&self, app: Option<&AppName>) -> Option<LastCall> {
+        let by_app = self.traffic.by_app.lock();
+        let seen = by_app.iter().filter(|(of, _)| app.is_none_or(|app| *of == app));
+        seen.filter_map(|(_, calls)| calls.last_call).max()
     }
 }
 

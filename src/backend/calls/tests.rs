@@ -159,8 +159,8 @@ async fn arguments_and_answers_are_verbatim() {
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
     let handles = harness.backends.handles();
     let (_, backend) = handles.iter().next().unwrap();
-    assert_eq!(backend.in_flight(), 0);
-    assert!(backend.last_call().unwrap().1);
+    assert_eq!(backend.in_flight(None), 0);
+    assert!(backend.last_call(None).unwrap().answered);
 }
 
 #[tokio::test(start_paused = true)]

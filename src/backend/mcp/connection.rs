@@ -29,7 +29,6 @@ use super::child::Child;
 use super::handler::Handler;
 use super::observed::Observed;
 use super::pages::List;
-use super::param_headers::ParamHeaders;
 use super::questions::Inputs;
 use super::result::{from_mcp, result_type};
 use super::stdio::Pipe;
@@ -41,8 +40,8 @@ use crate::backend::{
     ToolCall, peer,
 };
 use crate::model::redaction::Part;
-use crate::model::{BackendName, Catalog, Content, Feature, Features};
-use crate::tasks::in_background;
+use crate::model::{BackendName, Catalog, Content, Feature, Features, ParamHeaders};
+use crate::tasks::{in_background, in_background_if_large, in_place_if_large};
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
@@ -74,7 +73,7 @@ pub(super) struct Connection {
     /// Whether the server may get arguments as HTTP headers.
     has_headers: bool,
     /// The tools of the last list whose arguments go along as headers.
-    param_headers: Mutex<HashMap<String, ParamHeaders>>,
+    param_headers: Mutex<HashMap<String, Arc<ParamHeaders>>>,
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashSet<String>>,
     /// What was said of the last list of tools: what was left out of it, and what cannot be used.
@@ -91,6 +90,15 @@ pub(super) struct Connection {
     runtime: Handle,
     /// Watches over rmcp's side and listens for changes; aborted on drop.
     _tasks: JoinSet<()>,
+}
+
+/// What a list of tools was found to have.
+struct Examined {
+    catalog: Catalog,
+    /// The tools whose arguments go along as headers.
+    param_headers: HashMap<String, Arc<ParamHeaders>>,
+    /// The tools that may be called as tasks.
+    as_tasks: HashSet<String>,
 }
 
 impl Connection {
@@ -193,8 +201,15 @@ impl Connection {
     ) -> Called<(Arc<RawRequest>, Box<RawValue>)> {
         let tool = call.request.tool();
         let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
-        let headers = match self.param_headers.lock().get(tool) {
-            Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
+        let marked = self.param_headers.lock().get(tool).cloned();
+        let headers = match marked {
+            Some(marked) => {
+                let of_call = Arc::clone(&call.request);
+                let size = of_call.arguments.get().len();
+                let headers =
+                    in_background_if_large(size, move || marked.headers(&of_call.arguments));
+                headers.await.map_err(CallError::Refused)?
+            }
             None => Vec::new(),
         };
         let as_task =
@@ -382,30 +397,35 @@ impl Peer for Connection {
         let List { items: tools, cut, ttl } = self.pages("tools/list", "tools").await?;
         *self.ttl.lock() = ttl;
         let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
-        let mut param_headers = HashMap::new();
-        let fits = |name: &str, tool: &RawValue| {
-            if self.has_headers {
-                let found = ParamHeaders::of(tool.get())?;
-                param_headers.insert(name.to_owned(), found);
-            }
-            Ok(())
-        };
-        let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
-        let catalog = catalog.without(&left_out, cut.as_ref());
+        let has_headers = self.has_headers;
+        // A list may have megabytes.
         let examined = in_background(move || {
+            let mut param_headers = HashMap::new();
+            let fits = |name: &str, tool: &RawValue| {
+                if has_headers {
+                    param_headers.insert(name.to_owned(), Arc::new(ParamHeaders::of(tool.get())?));
+                }
+                Ok(())
+            };
+            let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
+            let catalog = catalog.without(&left_out, cut.as_ref());
             catalog.examine();
-            catalog
+            param_headers.retain(|_, found| !found.is_empty());
+            let as_tasks = match catalog.content() {
+                Content::Mcp { tools, .. } => {
+                    let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
+                    as_tasks.map(|tool| tool.name.clone()).collect()
+                }
+                _ => HashSet::new(),
+            };
+            Examined { catalog, param_headers, as_tasks }
         });
-        let catalog = examined.await.map_err(|panic| {
+        let Examined { catalog, param_headers, as_tasks } = examined.await.map_err(|panic| {
             PeerError::new(PeerErrorKind::Protocol, "its tools cannot be read").because(panic)
         })?;
         self.tell(&catalog);
-        param_headers.retain(|_, found| !found.is_empty());
         *self.param_headers.lock() = param_headers;
-        if let Content::Mcp { tools, .. } = catalog.content() {
-            let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
-            *self.as_tasks.lock() = as_tasks.map(|tool| tool.name.clone()).collect();
-        }
+        *self.as_tasks.lock() = as_tasks;
         Ok(Arc::new(catalog))
     }
 
@@ -494,8 +514,13 @@ impl Peer for Connection {
     }
 }
 
-/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
+/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client. Without an
+/// `await`: a caller that goes away at this moment would take the answer with it.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
+    in_place_if_large(result.get().len(), || completed(result, progress))
+}
+
+fn completed(result: &RawValue, progress: &Progress) -> Called {
     let kind = result_type(result);
     if let Some(other) = kind.filter(|kind| kind != "complete") {
         return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));

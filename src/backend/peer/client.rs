@@ -134,6 +134,13 @@ impl McpClient {
         self.kept.lock().is_cut = true;
     }
 
+    /// The length of the server's result.
+    pub fn result_len(&self) -> usize {
+        let kept = self.kept.lock();
+        let result = kept.result.as_ref().and_then(|result| result.as_ref().ok());
+        result.map_or(0, |result| result.get().len())
+    }
+
     /// Takes the server's result, if it gave one, whether its content is cut, and the part of the
     /// budget that counts it.
     pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, bool, Held) {

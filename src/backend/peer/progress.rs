@@ -17,6 +17,7 @@ use crate::backend::log::Removal;
 use crate::backend::seat::Seat;
 use crate::model::redaction::Part;
 use crate::model::{CallRequest, Permission};
+use crate::tasks::in_place_if_large;
 
 /// The longest progress notification that is passed on, in bytes: several wait for a slow client.
 const MAX_PROGRESS: usize = 64 << 10;
@@ -60,7 +61,9 @@ impl Progress {
     /// `json` of the peer without what matches, if anything does.
     pub fn without_secrets(&self, json: &RawValue, part: Part) -> Option<Box<RawValue>> {
         let mut count = 0;
-        let changed = self.removal.redact.in_json(json, part, &mut count);
+        let size = json.get().len();
+        let changed =
+            in_place_if_large(size, || self.removal.redact.in_json(json, part, &mut count));
         self.removal.redacted.inc_by(count);
         changed
     }

@@ -24,11 +24,14 @@ use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
-use crate::tasks::LARGE;
+use crate::tasks::in_background_if_large;
 use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
 const AT_ONCE: usize = 16;
+/// The most bytes of an id or a name that an app itself gives a call: the history, questions and keys
+/// remember thousands of them.
+const MAX_ID: usize = 1 << 10;
 /// The answer to the operator's call as no app.
 const AS_WHICH: &str = "The operator is no app: `?app=NAME` says as which one the call is made.";
 /// The answer to a call for whose result there would be no room.
@@ -70,6 +73,14 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
     let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
     let near = did_you_mean(name, names.filter(|other| *other != name));
     near.map(|near| format!(" Did you mean `{near}`?")).unwrap_or_default()
+}
+
+/// Refuses ids and names that are too long to be remembered.
+pub(super) fn check_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Answered<()> {
+    match ids.into_iter().any(|id| id.len() > MAX_ID) {
+        true => Err(bad_request(&format!("The id of a call or a run has at most {MAX_ID} bytes."))),
+        false => Ok(()),
+    }
 }
 
 /// The answer to a call of a tool that is not on offer.
@@ -209,10 +220,7 @@ impl Api {
         bytes: usize,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Answered<T> {
-        if bytes < LARGE {
-            return Ok(read());
-        }
-        Ok(self.views.work(app, read).await?)
+        Ok(self.views.work_if_large(app, bytes, read).await?)
     }
 
     pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
@@ -237,6 +245,10 @@ impl Api {
     ) -> Answered {
         let form = asked.0.clone();
         let calls = Arc::clone(&asked.1);
+        check_ids(calls.iter().map(|call| call.tool_use.as_str()))?;
+        if let Form::Loom(set) = &form {
+            check_ids([set.id.as_str()].into_iter().chain(set.run.as_deref()))?;
+        }
         let app = origin.app.name.clone();
         let made = self.clone().make(origin, asked);
         let answer = match once {
@@ -348,19 +360,27 @@ impl Api {
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };
         let calls = &self.runs.calls;
         let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
-        let Made { answer, ending } = &made;
-        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) = (form, ending, answer)
+        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =
+            (form, &made.ending, &made.answer)
         {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let whole = client.and_then(|client| client.take_result().0?.ok());
-        let structured = whole.as_deref().and_then(|it| member(it.get(), "structuredContent"));
+        let no_call = made.ending.is_of_no_call();
         let mut held = of.hold();
+        let size = made.answer.json_len();
         // Once for the result, and once for the answer that it becomes a part of.
-        match held.resize(2 * answer.json_len()).await {
+        match held.resize(2 * size).await {
             Ok(()) => {
-                let result = form.result(place, call, &made, structured).into_bytes();
-                Ok((held.pay_for(result), ending.is_of_no_call()))
+                let size = size + whole.as_ref().map_or(0, |whole| whole.get().len());
+                let written = Arc::clone(&of);
+                let write = move || {
+                    let whole = whole.as_deref().map(RawValue::get);
+                    let structured = whole.and_then(|whole| member(whole, "structuredContent"));
+                    written.form.result(place, &written.calls[place], &made, structured)
+                };
+                let result = in_background_if_large(size, write).await;
+                Ok((held.pay_for(result.into_bytes()), no_call))
             }
             Err(no_room) => {
                 turns.close();

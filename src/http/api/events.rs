@@ -5,7 +5,7 @@
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +20,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::sight::Sight;
 use super::{Answered, Api, ApiRequest, App, Caller, approvals, response, runs, status};
-use crate::calls::approvals::Approval;
-use crate::calls::changes::Change;
-use crate::calls::history::HistoryEntry;
+use crate::calls::changes::{Announcement, Change, ChangeText};
 use crate::model::AppName;
+use crate::run_store::RunStore;
 use crate::sse::Frame;
 
 /// The interval of polls.
@@ -33,8 +32,10 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long the state that one stream has looked at is that of the caller's other streams, too. Without
 /// this, five hundred streams of an app would each write the whole state every second.
 const FRESH: Duration = Duration::from_millis(500);
-/// The most changes in one chunk.
+/// The most changes that a stream takes before it sends them.
 const AT_ONCE: usize = 256;
+/// A comment in an idle stream.
+const PING: &[u8] = b": ping\n\n";
 
 /// The digest of a state.
 type Digest = [u8; 32];
@@ -44,8 +45,22 @@ type Digest = [u8; 32];
 struct Look {
     at: Instant,
     app: Arc<App>,
-    daemon: (Digest, String),
-    backends: BTreeMap<String, (Digest, String)>,
+    daemon: Part,
+    backends: BTreeMap<String, Part>,
+}
+
+/// A part of the state, as an event that all streams share.
+#[derive(Debug)]
+struct Part {
+    digest: Digest,
+    event: Bytes,
+}
+
+impl Part {
+    fn new(name: &str, state: &impl Serialize) -> Self {
+        let text = written(state);
+        Self { digest: Sha256::digest(&text).into(), event: event(name, &text) }
+    }
 }
 
 /// The last look of one caller.
@@ -56,7 +71,16 @@ type LastLook = Arc<Mutex<Option<Arc<Look>>>>;
 pub(super) struct Looks(Mutex<HashMap<(AppName, bool), LastLook>>);
 
 impl Looks {
-    /// The state, at most `age` old.
+    /// The state that another stream of the caller has looked at a moment ago.
+    fn fresh(&self, caller: &Caller) -> Option<Arc<Look>> {
+        let key = (caller.app.name.clone(), caller.is_operator);
+        let last = Arc::clone(self.0.lock().get(&key)?);
+        // While another stream looks, this one must not block the thread.
+        let last = last.try_lock()?;
+        last.as_ref().filter(|look| look.is_fresh(caller, FRESH)).map(Arc::clone)
+    }
+
+    /// The state, at most `age` old. It may have to be written, which takes milliseconds.
     fn look(&self, api: &Api, caller: &Caller, age: Duration) -> Arc<Look> {
         let key = (caller.app.name.clone(), caller.is_operator);
         let last = {
@@ -70,9 +94,7 @@ impl Looks {
             Arc::clone(looks.entry(key).or_default())
         };
         let mut last = last.lock();
-        let is_same =
-            |look: &&Arc<Look>| look.at.elapsed() < age && Arc::ptr_eq(&look.app, &caller.app);
-        if let Some(look) = last.as_ref().filter(is_same) {
+        if let Some(look) = last.as_ref().filter(|look| look.is_fresh(caller, age)) {
             return Arc::clone(look);
         }
         let look = Arc::new(Look::new(api, caller));
@@ -84,15 +106,14 @@ impl Looks {
 impl Look {
     fn new(api: &Api, caller: &Caller) -> Self {
         let backends = status::backends(api, caller);
-        let daemon = written(&status::daemon(api, caller, &backends));
-        let digested = |text: String| (digest(&text), text);
-        let text = |backend: &status::Backend| (backend.name.clone(), digested(written(backend)));
-        Self {
-            at: Instant::now(),
-            app: Arc::clone(&caller.app),
-            daemon: digested(daemon),
-            backends: backends.iter().map(text).collect(),
-        }
+        let daemon = Part::new("status", &status::daemon(api, caller, &backends));
+        let parts = backends.iter().map(|one| (one.name.clone(), Part::new("backend", one)));
+        let backends = parts.collect();
+        Self { at: Instant::now(), app: Arc::clone(&caller.app), daemon, backends }
+    }
+
+    fn is_fresh(&self, caller: &Caller, age: Duration) -> bool {
+        self.at.elapsed() < age && Arc::ptr_eq(&self.app, &caller.app)
     }
 }
 
@@ -101,7 +122,9 @@ struct Feed {
     api: Api,
     caller: Caller,
     sight: Sight,
-    changes: broadcast::Receiver<Change>,
+    changes: broadcast::Receiver<Arc<Announcement>>,
+    /// The events that are to be sent; their bytes are shared.
+    ready: VecDeque<Bytes>,
     /// The digest of the daemon's state that was sent last. The states themselves would be held for
     /// each of a thousand streams.
     daemon: Digest,
@@ -124,6 +147,7 @@ impl Api {
             sight: Sight::of(&self.runs, &asked.caller, asked.request.headers()),
             caller: asked.caller.clone(),
             changes: self.runs.calls.changes.subscribe(),
+            ready: VecDeque::new(),
             daemon: Digest::default(),
             backends: BTreeMap::new(),
             look,
@@ -137,35 +161,40 @@ impl Api {
 }
 
 impl Feed {
-    /// The next events; `None` when the daemon shuts down, or the app may not read the stream any
-    /// more.
+    /// The next event; `None` when the daemon shuts down, or the app may not read the stream any more.
     async fn next(&mut self) -> Option<Bytes> {
+        let draining = self.api.runs.draining().clone();
         loop {
-            let mut out = Vec::new();
-            tokio::select! {
-                biased;
-                () = self.api.runs.draining().cancelled() => return None,
-                _ = self.look.tick() => self.look(&mut out)?,
-                change = self.changes.recv() => self.take(change, &mut out)?,
-            }
-            if out.is_empty() && self.sent.elapsed() >= HEARTBEAT {
-                out.extend_from_slice(b": ping\n\n");
-            }
-            if !out.is_empty() {
+            if let Some(event) = self.ready.pop_front() {
                 self.sent = Instant::now();
-                return Some(Bytes::from(out));
+                return Some(event);
+            }
+            draining.run_until_cancelled(self.fill()).await??;
+            if self.ready.is_empty() && self.sent.elapsed() >= HEARTBEAT {
+                self.ready.push_back(Bytes::from_static(PING));
             }
         }
     }
 
-    /// Writes a change, and those queued behind it; `None` when the channel is closed.
-    fn take(&mut self, change: Result<Change, RecvError>, out: &mut Vec<u8>) -> Option<()> {
+    /// Waits for a change, or for the time of a look at the state, and takes what is new; `None` if the
+    /// stream has ended.
+    async fn fill(&mut self) -> Option<()> {
+        tokio::select! {
+            biased;
+            _ = self.look.tick() => self.look().await,
+            change = self.changes.recv() => self.take(change),
+        }
+    }
+
+    /// Takes a change, and those queued behind it; `None` when the channel is closed.
+    fn take(&mut self, change: Result<Arc<Announcement>, RecvError>) -> Option<()> {
         let mut next = change;
         for _ in 0..AT_ONCE {
             match next {
-                Ok(change) => self.tell(&change, out),
+                Ok(announcement) => self.tell(&announcement),
                 Err(RecvError::Lagged(missed)) => {
-                    frame(out, "missed", &serde_json::json!({ "changes": missed }));
+                    let missed = written(&serde_json::json!({ "changes": missed }));
+                    self.ready.push_back(event("missed", &missed));
                 }
                 Err(RecvError::Closed) => return None,
             }
@@ -175,77 +204,90 @@ impl Feed {
         Some(())
     }
 
-    fn tell(&self, change: &Change, out: &mut Vec<u8>) {
+    fn tell(&mut self, announcement: &Announcement) {
         let runs = &self.api.runs;
+        let change = &announcement.change;
         if self.caller.sees().is_some_and(|app| change.app() != app) {
             return;
         }
-        match change {
-            Change::Run(_, key) => {
-                if let Some(run) = runs.get(key).filter(|run| self.sight.has_run(runs, run)) {
-                    frame(out, "run", &runs::Shown::of(&run));
-                }
+        let Some(told) = announcement.text(|| change_text(runs, change)) else { return };
+        let is_seen = match change {
+            Change::Run(_, key) => self.sight.has_run_of(runs, key),
+            Change::Approval(app, _) | Change::Call(app, _) => {
+                self.sight.has_call(runs, app, told.run.as_ref())
             }
-            Change::Approval(app, id) => {
-                let approval = runs.calls.approvals.get(Some(app), id.as_str());
-                let seen = |one: &Approval| self.sight.has_call(runs, app, one.run.as_ref());
-                if let Some(approval) = approval.filter(seen) {
-                    frame(out, "approval", &approvals::Shown::of(&approval));
-                }
-            }
-            Change::Call(app, number) => {
-                let call = runs.calls.history.get(app, *number);
-                let seen = |call: &HistoryEntry| self.sight.has_call(runs, app, call.run.as_ref());
-                if let Some(call) = call.filter(seen) {
-                    frame(out, "call", &runs::ShownCall::of(&call));
-                }
-            }
+        };
+        if is_seen {
+            self.ready.push_back(told.text.clone());
         }
     }
 
-    /// Writes the state of the daemon and the backends where it differs from the last poll; `None`
-    /// if the app is not configured any more.
-    fn look(&mut self, out: &mut Vec<u8>) -> Option<()> {
+    /// Takes the state of the daemon and the backends where it differs from the last look; `None` if
+    /// the app is not configured any more.
+    async fn look(&mut self) -> Option<()> {
         // The operator is no app, so a reload cannot remove it.
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        let look = self.api.looks.look(&self.api, &self.caller, FRESH);
-        let (of_daemon, daemon) = &look.daemon;
-        if *of_daemon != self.daemon {
-            text_frame(out, "status", daemon);
-        }
-        let mut now = BTreeMap::new();
-        for (name, (of_backend, text)) in &look.backends {
-            if self.backends.get(name) != Some(of_backend) {
-                text_frame(out, "backend", text);
+        let look = match self.api.looks.fresh(&self.caller) {
+            Some(look) => look,
+            None => {
+                let (api, caller) = (self.api.clone(), self.caller.clone());
+                let look = move || api.looks.look(&api, &caller, FRESH);
+                // Without a turn, the stream looks again in a second.
+                let Ok(look) = self.api.views.work(&self.caller.app.name, look).await else {
+                    return Some(());
+                };
+                look
             }
-            now.insert(name.clone(), *of_backend);
+        };
+        if look.daemon.digest != self.daemon {
+            self.ready.push_back(look.daemon.event.clone());
         }
-        for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
-            frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
+        for (name, part) in &look.backends {
+            if self.backends.get(name) != Some(&part.digest) {
+                self.ready.push_back(part.event.clone());
+            }
         }
-        (self.daemon, self.backends) = (*of_daemon, now);
+        for name in self.backends.keys().filter(|name| !look.backends.contains_key(*name)) {
+            let removed = serde_json::json!({ "name": name, "state": "removed" });
+            self.ready.push_back(event("backend", &written(&removed)));
+        }
+        self.daemon = look.daemon.digest;
+        let parts = look.backends.iter();
+        self.backends = parts.map(|(name, part)| (name.clone(), part.digest)).collect();
         Some(())
     }
 }
 
-fn digest(text: &str) -> Digest {
-    Sha256::digest(text).into()
+/// The event of a change; `None` if what has changed is forgotten already.
+fn change_text(runs: &RunStore, change: &Change) -> Option<ChangeText> {
+    Some(match change {
+        Change::Run(_, key) => {
+            let run = runs.get(key)?;
+            ChangeText { run: None, text: event("run", &written(&runs::Shown::of(&run))) }
+        }
+        Change::Approval(app, id) => {
+            let approval = runs.calls.approvals.get(Some(app), id.as_str())?;
+            let text = written(&approvals::Shown::of(&approval));
+            ChangeText { run: approval.run, text: event("approval", &text) }
+        }
+        Change::Call(app, number) => {
+            let call = runs.calls.history.get(app, *number)?;
+            let text = written(&runs::ShownCall::of(&call));
+            ChangeText { run: call.run, text: event("call", &text) }
+        }
+    })
 }
 
 fn written(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the bridge's own answers can be written")
 }
 
-fn frame(out: &mut Vec<u8>, event: &str, data: &impl Serialize) {
-    text_frame(out, event, &written(data));
-}
-
-/// Writes one event. JSON text has no line ends, but raw text from elsewhere in it may, so that one
-/// event can need several `data:` lines.
-fn text_frame(out: &mut Vec<u8>, event: &str, data: &str) {
-    out.extend_from_slice(&Frame::write(None, Some(event), data).raw);
+/// One event. JSON text has no line ends, but raw text from elsewhere in it may, so that one event can
+/// need several `data:` lines.
+fn event(name: &str, data: &str) -> Bytes {
+    Frame::write(None, Some(name), data).raw
 }
 
 #[cfg(test)]
@@ -256,8 +298,7 @@ mod tests {
 
     #[test]
     fn line_ends_in_the_text_of_others_make_no_events() {
-        let mut out = Vec::new();
-        text_frame(&mut out, "backend", "{\n\"a\":\r1}");
-        assert_eq!(out, b"event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
+        let out = event("backend", "{\n\"a\":\r1}");
+        assert_eq!(&out[..], b"event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::calls::Form;
+use super::calls::{Form, check_ids};
 use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
@@ -42,6 +42,7 @@ impl Api {
         };
         let read = self.read_large(&asked.caller.app.name, body.len(), read).await?;
         let (Confirmation { id, run, .. }, item, args) = read.map_err(|why| bad_request(&why))?;
+        check_ids([&*item.tool_name, &*item.tool_call_id].into_iter().chain(run.as_deref()))?;
         let app = &asked.caller.app;
         let name = own_name(app, &item);
         let route = self.offer(app).searched_route(&name).cloned();

@@ -1,18 +1,22 @@
 //! The content of `/metrics`. docs/metrics.md describes each name, and a test compares the two.
 //!
-//! Every app gets the numbers of the whole bridge, so that a monitoring system needs no right to a
-//! backend.
+//! The operator, and an app that may use no backend, get the numbers of the whole bridge: a monitoring
+//! system needs no right to a backend. Another app reads no name of another app, or of a backend that it
+//! may not use.
 //!
 //! Must not: give a label a value that comes from elsewhere than an enum or the configuration. Free
 //! values would make the number of time series unbounded.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Metric;
 
-use super::{Api, ApiRequest, RunStore, Runtime, Tls, response, status};
+use super::sight::sees_app;
+use super::{Api, ApiRequest, Caller, RunStore, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::registry::Snapshot;
@@ -22,9 +26,9 @@ use crate::metrics::{
     Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way, page,
     process,
 };
-use crate::model::Ending;
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::sentences::named;
+use crate::model::{AppName, BackendName, Ending};
 use crate::runtimes::State;
 
 const APP: &str = "app";
@@ -43,16 +47,50 @@ fn row((name, metric): Named) -> Row {
     (name, named(HELP, name), metric)
 }
 
+/// Whose names a reader of the page may see.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    api: &'a Api,
+    caller: &'a Caller,
+    /// The operator, or an app for monitoring.
+    sees_all: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(api: &'a Api, caller: &'a Caller) -> Self {
+        let rights = &caller.app.rights;
+        let is_monitor = rights.backends.as_ref().is_some_and(BTreeSet::is_empty);
+        Self { api, caller, sees_all: caller.is_operator || is_monitor }
+    }
+
+    fn sees_app(self, name: &AppName) -> bool {
+        self.sees_all || sees_app(self.api, self.caller, name)
+    }
+
+    fn sees_backend(self, name: &BackendName) -> bool {
+        self.sees_all || self.caller.app.rights.include(name)
+    }
+
+    /// The backends that the reader may know of.
+    fn handles(self, runs: &RunStore) -> Vec<(BackendName, Arc<BackendHandle>)> {
+        let handles = runs.calls.backends.handles();
+        let seen = handles.iter().filter(|(name, _)| self.sees_backend(name));
+        seen.map(|(name, backend)| (name.clone(), Arc::clone(backend))).collect()
+    }
+}
+
 impl Api {
-    pub(super) fn metrics(&self, _: &ApiRequest) -> response::Answered {
+    pub(super) fn metrics(&self, asked: &ApiRequest) -> response::Answered {
         let runs = &self.runs;
+        let reader = Reader::new(self, &asked.caller);
+        let handles = reader.handles(runs);
         let own = [
-            backends(runs),
-            calls(runs),
+            backends(runs, &handles),
+            calls(runs, &handles),
             approvals(runs),
-            self.injected(),
-            self.of_runtimes(),
-            of_runs(runs),
+            self.injected(reader),
+            self.of_runtimes(reader),
+            of_runs(runs, reader),
             posts(runs),
             of_requests(&self.requests),
             connections(&self.requests.connections),
@@ -70,8 +108,9 @@ impl Api {
     }
 
     /// What the runs of each app are given.
-    fn injected(&self) -> Vec<Named> {
-        let all = status::injected(self, None);
+    fn injected(&self, reader: Reader<'_>) -> Vec<Named> {
+        let mut all = status::injected(self, None);
+        all.retain(|of| reader.sees_app(&of.app.as_str().into()));
         let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
         let by = |value: fn(&Cost) -> usize| {
             let of_backend = move |of: &OfBackend| ConstGauge::new(count(value(&of.cost)));
@@ -82,9 +121,10 @@ impl Api {
         vec![("injected_bytes", by(|cost| cost.bytes)), ("injected_tokens", by(|cost| cost.tokens))]
     }
 
-    fn of_runtimes(&self) -> Vec<Named> {
-        let all = self.facts.runtimes.all();
-        let all: Vec<(&str, &Runtime)> = all.iter().map(|it| (it.name.as_str(), &**it)).collect();
+    fn of_runtimes(&self, reader: Reader<'_>) -> Vec<Named> {
+        let mut seen = self.facts.runtimes.all();
+        seen.retain(|runtime| reader.sees_app(&runtime.name));
+        let all: Vec<(&str, &Runtime)> = seen.iter().map(|it| (it.name.as_str(), &**it)).collect();
         if all.is_empty() {
             return Vec::new();
         }
@@ -104,9 +144,8 @@ fn build_info() -> Vec<Named> {
 }
 
 /// The state of each backend.
-fn backends(runs: &RunStore) -> Vec<Named> {
+fn backends(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Named> {
     let registry = &runs.calls.backends.registry;
-    let handles = runs.calls.backends.handles();
     let handles = handles.iter().map(|(name, backend)| (name.as_str(), backend));
     let known: Vec<(&str, (&BackendHandle, Snapshot))> = handles
         .filter_map(|(name, backend)| Some((name, (backend.as_ref(), registry.snapshot(name)?))))
@@ -137,12 +176,11 @@ fn backends(runs: &RunStore) -> Vec<Named> {
 }
 
 /// The calls of each backend.
-fn calls(runs: &RunStore) -> Vec<Named> {
-    let handles = runs.calls.backends.handles();
+fn calls(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Named> {
     let all: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
     let ended = each_by([BACKEND, Ending::NAME], &all, |it| it.metrics().ended.cloned());
-    let in_flight = each(BACKEND, &all, |it| ConstGauge::new(count(it.in_flight())));
+    let in_flight = each(BACKEND, &all, |it| ConstGauge::new(count(it.in_flight(None))));
     vec![
         ("calls", ended),
         ("call_duration_seconds", each(BACKEND, &all, |it| it.metrics().duration.metric())),
@@ -162,14 +200,15 @@ fn approvals(runs: &RunStore) -> Vec<Named> {
     ]
 }
 
-fn of_runs(runs: &RunStore) -> Vec<Named> {
+fn of_runs(runs: &RunStore, reader: Reader<'_>) -> Vec<Named> {
     let counted = &runs.context.metrics;
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
     // never negative.
     let closed = counted.app_streams_closed.get();
     let opened = counted.app_streams.get();
     let tokens = counted.tokens.lock();
-    let tokens: Vec<(&str, _)> = tokens.iter().map(|(app, of)| (app.as_str(), of)).collect();
+    let tokens = tokens.iter().filter(|(app, _)| reader.sees_app(app));
+    let tokens: Vec<(&str, _)> = tokens.map(|(app, of)| (app.as_str(), of)).collect();
     vec![
         ("runs_driven", gauge(count(runs.driven(None)))),
         ("runs_started", counter(counted.started.get())),

@@ -163,7 +163,12 @@ impl Api {
             return Err(bad_request("The workspace of the configuration cannot stand in a path."));
         };
         *request.uri_mut() = uri;
-        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
+        let mut from = Outgoing::new(
+            (&self.runs, &self.views),
+            &caller,
+            request.headers(),
+            Resource::default(),
+        );
         let answer = from.create_run(workspace.clone(), kind, request).await?;
         if !answer.status().is_success() {
             return Ok(answer);
@@ -188,7 +193,12 @@ impl Api {
     /// Drives a run that the app submitted itself.
     pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { caller, mut request, segment: run } = asked;
-        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
+        let mut from = Outgoing::new(
+            (&self.runs, &self.views),
+            &caller,
+            request.headers(),
+            Resource::default(),
+        );
         let trace = self.runs.context.traces.context(proxy::trace(request.headers()));
         let Attach { workspace, backends } = attach_body(&mut request).await?;
         from.renew(request.headers())?;

@@ -2,18 +2,31 @@
 //!
 //! Where the app brings its own credential, several people may share the app's token for the
 //! bridge, and the credential tells them apart. These routes do not ask MANTYX: they leave out
-//! everything that is not known to be the caller's.
+//! everything that is not known to be the caller's. An app that shares the bridge with others reads no
+//! name of theirs.
 //!
 //! Must not: decide which app a caller is (auth does).
 
 use http::HeaderMap;
 
+use super::Api;
 use crate::http::Caller;
 use crate::http::proxy::forward;
-use crate::model::{AppName, RunId};
+use crate::model::{AppName, RunId, RunKey};
 use crate::run_store::RunStore;
 use crate::runs::DrivenRun;
 use crate::upstream::UpstreamCredential;
+
+/// Whether the caller may know of the app or runtime `name`: the operator, that app, and an app that
+/// shares the bridge with runtimes alone.
+pub(super) fn sees_app(api: &Api, caller: &Caller, name: &AppName) -> bool {
+    let Some(own) = caller.sees() else { return true };
+    let settings = api.runs.calls.settings();
+    let runtimes = api.facts.runtimes.all();
+    let is_runtime = |app: &AppName| runtimes.iter().any(|runtime| runtime.name == *app);
+    let mut others = settings.apps.iter().map(|it| &it.app.name).filter(|app| *app != own);
+    name == own || others.all(is_runtime)
+}
 
 /// What one caller may see among the data of its app.
 #[derive(Debug)]
@@ -32,6 +45,13 @@ impl Sight {
 
     pub(super) fn has_run(&self, runs: &RunStore, run: &DrivenRun) -> bool {
         self.brought.as_ref().is_none_or(|shown| runs.context.may_be_told(run, shown))
+    }
+
+    /// Whether the caller may see the run `key`.
+    pub(super) fn has_run_of(&self, runs: &RunStore, key: &RunKey) -> bool {
+        self.brought.as_ref().is_none_or(|shown| {
+            runs.get(key).is_some_and(|run| runs.context.may_be_told(&run, shown))
+        })
     }
 
     /// Whether the caller may see a call of the agent run `run` of `app`. The bridge does not know

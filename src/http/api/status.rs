@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::problems::Problem;
+use super::sight::sees_app;
 use super::{Api, Caller, problems};
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
@@ -62,7 +63,7 @@ pub(super) const NO_TOKEN: &str = "MANTYX cannot be shown a token.";
 const UNSIGNED: &str = "The card is not signed by a configured key.";
 
 /// The operator's `text` for the operator, and `for_apps` for apps.
-fn words(caller: &Caller, text: Option<String>, for_apps: &str) -> Option<String> {
+pub(super) fn words(caller: &Caller, text: Option<String>, for_apps: &str) -> Option<String> {
     if caller.is_operator { text } else { text.map(|_| for_apps.to_owned()) }
 }
 
@@ -114,7 +115,7 @@ pub(crate) struct Daemon {
     pub(crate) upstream: Upstream,
     pub(crate) runs: Runs,
     pub(crate) approvals: Approvals,
-    /// The other runtimes whose calls the bridge answers.
+    /// The other runtimes whose calls the bridge answers; not for one of several apps.
     pub(crate) runtimes: Vec<Runtime>,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
@@ -177,7 +178,9 @@ pub(crate) struct Backend {
     /// Why it is not `ready`. The operator reads the peer's own words, without secrets; an app, the
     /// bridge's.
     pub(crate) last_error: Option<String>,
+    /// The caller's last call that has ended; the operator sees that of any app.
     last_call: Option<LastCall>,
+    /// The caller's calls; the operator sees the number of all.
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
@@ -279,7 +282,8 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     let loaded = api.loaded();
     let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
     let refused = || problems::refused_runs(api, caller).into_keys().next();
-    let runtimes = api.facts.runtimes.all();
+    let mut runtimes = api.facts.runtimes.all();
+    runtimes.retain(|runtime| sees_app(api, caller, &runtime.name));
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: api.facts.base_url.clone(),
@@ -376,8 +380,10 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
         last_refresh: known.last_refresh.map(rfc3339),
         next_refresh: known.next_refresh.map(rfc3339),
         last_error: words(caller, known.last_error, &why),
-        last_call: backend.last_call().map(|(at, answered)| LastCall { at: rfc3339(at), answered }),
-        calls_in_flight: backend.in_flight(),
+        last_call: backend
+            .last_call(caller.sees())
+            .map(|last| LastCall { at: rfc3339(last.at), answered: last.answered }),
+        calls_in_flight: backend.in_flight(caller.sees()),
         breaker: Breaker { state: look.as_str().to_owned(), retry_at },
         pin: Pin {
             mode: known.review.mode.as_str().to_owned(),

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
+use super::status::words;
 use super::{
-    Answered, Api, ApiRequest, Code, bad_request, names, no_backend, response, status,
+    Answered, Api, ApiRequest, Caller, Code, bad_request, names, no_backend, response, status,
     unknown_backend,
 };
 use crate::backend::registry::Snapshot;
@@ -24,6 +25,9 @@ use crate::model::{BackendName, Review, Rights};
 
 /// The largest body that accepts tools, in bytes.
 const MAX_ACCEPT: usize = 1 << 20;
+/// What an app reads where the operator reads why the pins cannot be read, or not be written.
+const DAMAGED: &str = "They cannot be read.";
+const UNKEPT: &str = "They are not on disk.";
 /// How long an answer waits until the accepted pins are on disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,9 +49,9 @@ pub(crate) struct Pinned {
     /// The hash of the findings. Accepting has to send it back, so that nothing is accepted unseen.
     pub(crate) digest: String,
     pub(crate) findings: Vec<Found>,
-    /// Why the pins cannot be read.
+    /// Why the pins cannot be read. The operator reads the cause, too.
     pub(crate) damaged: Option<String>,
-    /// Why the pins are not on disk; a restart would forget them.
+    /// Why the pins are not on disk; a restart would forget them. The operator reads the cause, too.
     pub(crate) unkept: Option<String>,
 }
 
@@ -90,7 +94,10 @@ enum Everything {
 }
 
 impl Pinned {
-    fn of(name: &BackendName, kind: &'static str, known: &Snapshot, rights: &Rights) -> Self {
+    /// The pins as `caller` may see them.
+    fn of(name: &BackendName, kind: &'static str, known: &Snapshot, caller: &Caller) -> Self {
+        let all_rights = &Rights::default();
+        let rights = if caller.is_operator { all_rights } else { &caller.app.rights };
         let review = &known.review;
         let findings = review.findings.values();
         let findings = findings.filter(|found| rights.include_tool(name, &found.tool));
@@ -101,8 +108,8 @@ impl Pinned {
             accepted: review.known,
             digest: review.digest.clone(),
             findings: findings.map(|found| Found::of(found, review)).collect(),
-            damaged: review.damaged.as_deref().map(str::to_owned),
-            unkept: known.unkept.clone(),
+            damaged: words(caller, review.damaged.as_deref().map(str::to_owned), DAMAGED),
+            unkept: words(caller, known.unkept.clone(), UNKEPT),
         }
     }
 }
@@ -129,16 +136,16 @@ impl Api {
         };
         let all = names(&self.backends().registry.offer());
         let mine = all.iter().filter(|name| rights.include(name));
-        let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
+        let backends = mine.filter_map(|name| self.pinned(name, caller)).collect();
         Ok(response::json(&Trust { backends }))
     }
 
     /// `None` for a backend without pins: a local tool is the operator's own program. Also for a
     /// backend that the caller may not use, so that its name does not leak.
-    fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
+    fn pinned(&self, name: &BackendName, caller: &Caller) -> Option<Pinned> {
         let kind = status::kind(&self.backends().registry.offer(), name)?;
         let known = self.backends().registry.snapshot(name.as_str())?;
-        (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
+        (kind != "local").then(|| Pinned::of(name, kind, &known, caller))
     }
 
     /// Accepts a backend as the operator has looked at it.
@@ -166,10 +173,9 @@ impl Api {
             Accept::Tools(tools) => Some(tools.as_slice()),
         };
         let registry = &self.backends().registry;
-        let all_rights = &Rights::default();
         let all = names(&registry.offer());
         let found = all.get(asked.segment.as_str());
-        let found = found.filter(|name| self.pinned(name, all_rights).is_some());
+        let found = found.filter(|name| self.pinned(name, &asked.caller).is_some());
         let accepted =
             found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, tools)?)));
         let Some((name, outcome)) = accepted else {
@@ -189,7 +195,7 @@ impl Api {
         // If the disk is slow, the answer says so instead of waiting on.
         let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
         let in_time = timeout(PATIENCE, kept).await.is_ok();
-        let Some(mut pinned) = self.pinned(name, all_rights) else {
+        let Some(mut pinned) = self.pinned(name, &asked.caller) else {
             return Err(unknown_backend(name.to_string(), &all));
         };
         if !in_time && pinned.unkept.is_none() {

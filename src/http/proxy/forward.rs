@@ -25,6 +25,7 @@ use super::{
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
+use crate::http::views::Views;
 use crate::journal::Journal;
 use crate::oauth::TokenError;
 use crate::run_store::Thing;
@@ -48,6 +49,11 @@ pub(super) const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The prefix of headers from apps to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
+/// Headers by which a server speaks of its own address and of what browsers and clients keep for that:
+/// they would store MANTYX's for the bridge's, or take their tokens for the bridge elsewhere.
+const OF_ORIGIN: &str = "set-cookie alt-svc strict-transport-security clear-site-data refresh nel \
+                         report-to reporting-endpoints";
+
 /// The prefix of headers by which a server allows pages of other origins.
 const CORS_PREFIX: &str = "access-control-";
 
@@ -55,6 +61,8 @@ const CORS_PREFIX: &str = "access-control-";
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub runs: &'a Arc<RunStore>,
+    /// Where large specs are read.
+    pub views: &'a Views,
     pub caller: Caller,
     pub credential: UpstreamCredential,
     /// The target of the app's path.
@@ -64,13 +72,14 @@ pub struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// A request of `caller`, who sent these headers, for `resource`.
     pub fn new(
-        runs: &'a Arc<RunStore>,
+        (runs, views): (&'a Arc<RunStore>, &'a Views),
         caller: &Caller,
         headers: &HeaderMap,
         resource: Resource,
     ) -> Self {
         Self {
             runs,
+            views,
             caller: caller.clone(),
             credential: credential(runs, caller, headers),
             resource,
@@ -370,8 +379,9 @@ fn may_still(runs: &RunStore, app: &App, resource: &Resource) -> Result<Arc<App>
 /// The headers of MANTYX's answer that apps get.
 fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(headers);
-    // A browser would store MANTYX's cookies for the bridge's host.
-    headers.remove(header::SET_COOKIE);
+    for name in OF_ORIGIN.split(' ') {
+        headers.remove(name);
+    }
     // MANTYX's permissions for pages of other origins do not hold for the bridge.
     remove_prefixed(&mut headers, CORS_PREFIX);
     headers
@@ -453,6 +463,17 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
+
+    #[test]
+    fn headers_of_mantyxs_own_address_do_not_reach_apps() {
+        let mut headers = HeaderMap::new();
+        let all = OF_ORIGIN.split_whitespace().chain(["access-control-allow-origin", "etag"]);
+        for name in all {
+            headers.insert(name.parse::<HeaderName>().unwrap(), "x".parse().unwrap());
+        }
+        let kept = from_upstream(&headers);
+        assert_eq!(kept.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["etag"]);
+    }
 
     #[test]
     fn connection_headers_go_no_further() {

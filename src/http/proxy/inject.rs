@@ -23,12 +23,11 @@ use crate::model::{
 };
 use crate::run_store::{How, NotStarted, Owned, Session};
 use crate::runs::NewRun;
-use crate::tasks::in_background;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
 pub const MAX_SPEC: usize = 64 << 20;
-/// From this size on, parsing a spec takes milliseconds.
-const LARGE_SPEC: usize = 1 << 20;
+/// About how many bytes of a spec take as long to read as one tool takes to be put into it.
+const TOOL: usize = 256;
 /// The largest answer to a submission, in bytes; it holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
 /// How long MANTYX may take to answer a submission; it needs seconds.
@@ -118,7 +117,7 @@ impl Outgoing<'_> {
         let known = self.runs.session(&workspace, &id);
         let has_ours = has_ours(known.as_deref());
         let gives_nothing = self.gives_nothing(&taken.selection);
-        let plan = match read_spec(RunKind::Agent, taken.body.clone()).await {
+        let plan = match self.read_spec(RunKind::Agent, taken.body.clone()).await? {
             _ if taken.is_encoded && has_ours => Err(encoded()),
             _ if taken.is_encoded => Ok(None),
             // MANTYX may accept a spec that the bridge cannot parse; the calls of its run would
@@ -131,10 +130,10 @@ impl Outgoing<'_> {
             }
             // The bridge records the owner of a run without tools, too.
             Err(_unreadable) => Ok(None),
-            Ok(spec) => match (spec.tools(), known) {
-                (Some(_), _) => self.plan_for(&spec, &taken),
-                (None, Some(known)) => self.follow(spec, &known),
-                (None, None) => {
+            Ok(spec) => match known {
+                _ if spec.has_tools() => self.plan_for(spec, &taken).await,
+                Some(known) => self.follow(spec, known).await,
+                None => {
                     info!(session = %id, "an unknown session; forwarded unchanged");
                     Ok(None)
                 }
@@ -145,7 +144,7 @@ impl Outgoing<'_> {
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
     /// catalogs have changed since, the run gets new refs.
-    fn follow(&self, spec: Spec, session: &Session) -> Answered<Plan> {
+    async fn follow(&self, spec: Spec, session: Arc<Session>) -> Answered<Plan> {
         let offer = self.offer();
         if !session.table.differs_from(&offer) {
             let (body, table) = (spec.untouched(), Table::clone(&session.table));
@@ -153,8 +152,20 @@ impl Outgoing<'_> {
             return Ok(Some((Injected { body, table, counts }, None)));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
-        let spec = spec.with_tools(&remembered)?;
-        Ok(Some((spec.inject(&offer, &session.selection)?, None)))
+        let bytes = remembered.len() + size(&offer);
+        let inject = move || -> Answered<Injected> {
+            let spec = spec.with_tools(&remembered)?;
+            Ok(spec.inject(&offer, &session.selection)?)
+        };
+        let injected = self.views.work_if_large(&self.caller.app.name, bytes, inject).await??;
+        Ok(Some((injected, None)))
+    }
+
+    /// Parses a spec.
+    async fn read_spec(&self, kind: RunKind, body: Bytes) -> Answered<Result<Spec, SpecError>> {
+        let (app, size) = (&self.caller.app.name, body.len());
+        let read = move || Spec::of(kind, body);
+        Ok(self.views.work_if_large(app, size, read).await?)
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -199,15 +210,20 @@ impl Outgoing<'_> {
         if taken.is_encoded {
             return Ok(None);
         }
-        match read_spec(kind, taken.body.clone()).await {
-            Ok(spec) => self.plan_for(&spec, taken),
+        match self.read_spec(kind, taken.body.clone()).await? {
+            Ok(spec) => self.plan_for(spec, taken).await,
             Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn plan_for(&self, spec: &Spec, taken: &Taken) -> Answered<Plan> {
-        Ok(Some((spec.inject(&self.offer(), &taken.selection)?, spec.tools())))
+    async fn plan_for(&self, spec: Spec, taken: &Taken) -> Answered<Plan> {
+        let (offer, selection) = (self.offer(), taken.selection.clone());
+        let bytes = taken.body.len() + size(&offer);
+        let inject = move || -> Answered<(Injected, Option<Bytes>)> {
+            Ok((spec.inject(&offer, &selection)?, spec.tools()))
+        };
+        Ok(Some(self.views.work_if_large(&self.caller.app.name, bytes, inject).await??))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
@@ -333,13 +349,9 @@ async fn answered(sent: impl Future<Output = Response<Body>>) -> Answered {
     })
 }
 
-/// Parses a spec; a large one on a thread of its own, so that it does not delay other tasks.
-pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
-    if body.len() <= LARGE_SPEC {
-        return Spec::of(kind, body);
-    }
-    let reading = in_background(move || Spec::of(kind, body));
-    reading.await.unwrap_or(Err(SpecError::GoingDown))
+/// As many bytes of a spec as take as long to read as the tools of `offer` take to be put into one.
+fn size(offer: &Offer) -> usize {
+    offer.backends().map(|(_, offered)| offered.tools * TOOL).sum()
 }
 
 /// Whether a body has to be decoded before it can be parsed. `identity` means that it need not.

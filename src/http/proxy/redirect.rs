@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tracing::warn;
 use url::Url;
 
+use super::path::NormalizedPath;
 use super::{Body, Code, response};
 
 /// The redirects of an answer.
@@ -53,8 +54,12 @@ fn below_bridge(base: &Url, target: &Url) -> Option<HeaderValue> {
         return None;
     }
     let path = target.path().strip_prefix(base.path().trim_end_matches('/'))?;
-    // `//host` would be the address of another server.
-    if !path.starts_with('/') || path.starts_with("//") {
+    // The bridge's own routes are not MANTYX's: a client that repeats its request there, with its token
+    // and body, would call a tool or decide on a call. `//host` would be another server's address.
+    if !path.starts_with('/')
+        || path.starts_with("//")
+        || !NormalizedPath::of(path).is_proxied(path)
+    {
         return None;
     }
     let query = target.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -118,13 +123,22 @@ mod tests {
             r"\\evil.test/api/x",
             r"/\evil.test/api/x",
             "/.//evil.test/x",
+            "/v1/tool-calls",
+            "/mcp",
+            "/api/../v1/tool-calls",
             "https://app.mantyx.io//evil.test/x",
             "javascript:alert(1)",
             "https://[",
         ] {
             assert_eq!(led("https://app.mantyx.io/", location), Redirect::Elsewhere, "{location}");
         }
-        for location in ["https://h/x", "https://h/belower/x", "/x", "https://h/below//evil/x"] {
+        for location in [
+            "https://h/x",
+            "https://h/belower/x",
+            "/x",
+            "https://h/below//evil/x",
+            "https://h/below/v1/trust",
+        ] {
             assert_eq!(led("https://h/below/", location), Redirect::Elsewhere, "{location}");
         }
     }

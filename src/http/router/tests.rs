@@ -56,6 +56,14 @@ fn own_routes() {
 }
 
 #[test]
+fn path_that_is_too_long_is_not_looked_at() {
+    let path = |segments: usize| format!("/api{}", "/a".repeat(segments));
+    assert!(matches!(Route::of(&Method::GET, &path(4_000)), Route::Proxied(..)));
+    let long = Route::of(&Method::GET, &path(5_000));
+    assert!(matches!(long, Route::TooLong), "{long:?}");
+}
+
+#[test]
 fn mcp_with_a_slash_is_mcp() {
     for method in ["GET", "HEAD", "POST", "DELETE"] {
         let path_of = |path| match Route::of(&method.parse().unwrap(), path) {

@@ -73,6 +73,14 @@ impl Activity {
         (!matches!(doing, Doing::Busy(_))).then_some(since)
     }
 
+    /// How many requests are open on the connection.
+    pub(super) fn open(&self) -> u32 {
+        match self.0.borrow().doing {
+            Doing::Busy(open) => open,
+            Doing::Head | Doing::Idle => 0,
+        }
+    }
+
     /// Resolves when the connection has been in one state for too long; returns that state.
     pub(super) async fn overdue(&self) -> Doing {
         overdue(&self.0, |State { doing, since }| Some(since + doing.limit()?)).await.doing

@@ -42,6 +42,9 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// The limits of HTTP/2 are Envoy's for an edge proxy. Here: the most concurrent requests.
 const STREAMS: u32 = 100;
+/// The most requests that are open on a connection without an authenticated one. Without this, five
+/// hundred strangers who read no answer could have fifty thousand requests open.
+const STREAMS_OF_STRANGERS: u32 = 16;
 /// The receive windows, in bytes: of one request's body, and of all bodies of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -187,6 +190,10 @@ impl Connection {
             name_host(&mut request);
             async move {
                 let answer = Box::pin(connection.answer(request, client)).await;
+                let slot = &connection.slot;
+                if slot.is_unknown() && slot.activity.open() > STREAMS_OF_STRANGERS {
+                    slot.evicted.cancel();
+                }
                 let taking = TAKING.try_with(Arc::clone).ok();
                 Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
             }

@@ -178,7 +178,8 @@ impl Taken {
 }
 
 impl SlotEntry {
-    fn is_unknown(&self) -> bool {
+    /// Whether no request on the connection was authenticated yet.
+    pub(super) fn is_unknown(&self) -> bool {
         self.unknown.load(Ordering::Relaxed)
     }
 }

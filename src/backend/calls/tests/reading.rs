@@ -89,3 +89,20 @@ async fn read_whose_permission_goes_while_a_program_starts_is_not_sent() {
     permission.send_replace(true);
     assert_eq!(harness.read(&permission).await.unwrap(), r#"{"read":"resources/read"}"#);
 }
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_fail_end_no_calls_of_others() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.registry.settled().await;
+    let permission = Readable::new(true);
+    for mood in [Mood::Failing, Mood::Hanging] {
+        world.calling.send_replace(mood);
+        for _ in 0..10 {
+            harness.read(&permission).await.expect_err("it fails");
+        }
+        world.calling.send_replace(Mood::Well);
+        assert_eq!(harness.make("fs_ls").await.ending, Ending::Result, "{mood:?}");
+    }
+    assert_eq!(World::count(&world.reads), 20, "each was sent");
+}

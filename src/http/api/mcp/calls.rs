@@ -35,6 +35,7 @@ use crate::http::api::calls::suggestion;
 use crate::model::json::{each_member, one_line};
 use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
 use crate::random;
+use crate::tasks::in_background_if_large;
 
 /// How often an event stream without events shows that it lives, and how long a call is waited for
 /// before its answer becomes a stream.
@@ -117,8 +118,11 @@ impl Client<'_> {
                 session.end_call(&id);
             }
             if let Some(made) = made {
+                let size = made.answer.json_len() + client.result_len();
+                let is_stateless = matches!(era, Era::Stateless);
+                let write = move || outcome(&made.answer, &client, is_stateless);
                 // The client may have gone; then nothing can take the outcome.
-                finish.send(outcome(&made.answer, &client, matches!(era, Era::Stateless))).ok();
+                finish.send(in_background_if_large(size, write).await).ok();
             }
         });
         let answering = Answering {
@@ -194,7 +198,12 @@ impl Client<'_> {
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
         {
-            revision::check_params(input.definition().get(), &call.args, self.headers)?;
+            let (input, args, headers) =
+                (Arc::clone(input), call.args.clone(), self.headers.clone());
+            let size = args.get().len() + input.definition().get().len();
+            let check = move || revision::check_params(input.param_headers(), &args, &headers);
+            let checked = self.api.views.work_if_large(&self.caller.app.name, size, check).await;
+            checked.map_err(|why| features::no_room(why.to_string()))??;
         }
         Ok((route.clone(), call))
     }

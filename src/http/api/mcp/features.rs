@@ -47,9 +47,13 @@ impl Client<'_> {
         };
         let (params, _held) = self.read_params(request).await?;
         let result = self.ask(backend, "resources/read", params).await?;
-        let result = form::trimmed(&result, &form::CONTENTS).into_owned();
-        let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();
-        self.respond(request, if is_fresh { result } else { with(&result, UNCACHED) })
+        let in_session = matches!(self.era, Era::Session(_));
+        let fit = move |result: &str| {
+            let result = form::trimmed(result, &form::CONTENTS).into_owned();
+            let is_fresh = in_session || member(&result, "ttlMs").is_some();
+            if is_fresh { result } else { with(&result, UNCACHED) }
+        };
+        self.respond(request, result, fit).await
     }
 
     /// Answers `prompts/get`.
@@ -62,7 +66,7 @@ impl Client<'_> {
         let (mut params, _held) = self.read_params(request).await?;
         params["name"] = own.into();
         let result = self.ask(backend, "prompts/get", params).await?;
-        self.respond(request, results::prompt(&result).into_owned())
+        self.respond(request, result, |result| results::prompt(result).into_owned()).await
     }
 
     /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
@@ -80,13 +84,11 @@ impl Client<'_> {
             params["ref"]["name"] = own.into();
         }
         let result = match view.completes(backend) {
-            true => {
-                let result = self.ask(backend, "completion/complete", params).await?;
-                form::trimmed(&result, &form::COMPLETION).into_owned()
-            }
+            true => self.ask(backend, "completion/complete", params).await?,
             false => json!({ "completion": { "values": [] } }).to_string(),
         };
-        self.respond(request, result)
+        let fit = |result: &str| form::trimmed(result, &form::COMPLETION).into_owned();
+        self.respond(request, result, fit).await
     }
 
     /// Says that there is no such prompt. To compare thousands of names takes milliseconds.
@@ -150,14 +152,30 @@ impl Client<'_> {
         })
     }
 
-    /// The response with a result, counted for the app until its client has read it.
-    fn respond(&self, request: &Request<'_>, result: String) -> Replied {
-        let text = typed(result, matches!(self.era, Era::Stateless));
-        let text = message::response(request.id, &text).into_bytes();
-        let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
-        if !held.try_resize(text.len()) {
+    /// The response with a server's result as `fit` changes it, counted for the app until its client has
+    /// read it. A large result is changed in the turn of the app, and counted while it waits for that.
+    async fn respond(
+        &self,
+        request: &Request<'_>,
+        result: String,
+        fit: impl FnOnce(&str) -> String + Send + 'static,
+    ) -> Replied {
+        let app = &self.caller.app.name;
+        let full = || {
             let why = "The bridge has no room for the result at the moment; try again soon.";
-            return Err(no_room(why.to_owned()));
+            no_room(why.to_owned())
+        };
+        let mut held = Budget::of_process().hold_for(Some(app.clone()));
+        let size = result.len();
+        if !held.try_resize(size) {
+            return Err(full());
+        }
+        let (id, is_stateless) = (request.id.to_owned(), matches!(self.era, Era::Stateless));
+        let write = move || message::response(&id, &typed(fit(&result), is_stateless)).into_bytes();
+        let written = self.api.views.work_if_large(app, size, write).await;
+        let text = written.map_err(|why| no_room(why.to_string()))?;
+        if !held.try_resize(text.len()) {
+            return Err(full());
         }
         Ok(response::counted(response::json_text(held.pay_for(text))))
     }

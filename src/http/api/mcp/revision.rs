@@ -7,7 +7,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::message::{Replied, Request, RpcError, codes};
-use crate::backend::mcp::param_headers::{ParamHeaders, decoded};
+use crate::model::ParamHeaders;
+use crate::model::param_headers::decoded;
 
 /// All revisions, the newest first.
 pub(super) const SUPPORTED: [&str; 5] =
@@ -85,14 +86,15 @@ pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Replied<()> {
     Ok(())
 }
 
-/// Checks that the headers repeat the `arguments` that the schema of `tool`, a whole definition,
-/// marks.
-pub(super) fn check_params(tool: &str, arguments: &RawValue, headers: &HeaderMap) -> Replied<()> {
+/// Checks that the headers repeat the `arguments` that the schema of a tool marks.
+pub(super) fn check_params(
+    marked: &ParamHeaders,
+    arguments: &RawValue,
+    headers: &HeaderMap,
+) -> Replied<()> {
     if headers.contains_key(STDIO) {
         return Ok(());
     }
-    // A tool with marks that no client may follow is not offered.
-    let marked = ParamHeaders::of(tool).unwrap_or_default();
     let value = |name: &str| {
         let mut values = headers.get_all(name).iter();
         let one = values.next()?.to_str().ok().and_then(decoded);
@@ -181,9 +183,10 @@ mod tests {
     fn headers_repeat_the_marked_arguments() {
         let tool = r#"{"inputSchema":{"type":"object","properties":{
             "n":{"type":"integer","x-mcp-header":"N"},"s":{"type":"string","x-mcp-header":"S"}}}}"#;
+        let marked = ParamHeaders::of(tool).unwrap();
         let check = |arguments: &str, pairs: &[_]| {
             let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-            check_params(tool, &arguments, &headers(pairs)).is_ok()
+            check_params(&marked, &arguments, &headers(pairs)).is_ok()
         };
         let (n, s) = (|value| ("mcp-param-n", value), |value| ("mcp-param-s", value));
         assert!(check("{}", &[]));
@@ -205,7 +208,7 @@ mod tests {
         let mut twice = headers(&[s("a")]);
         twice.append("mcp-param-s", "b".parse().unwrap());
         let arguments = RawValue::from_string(r#"{"s":"a"}"#.to_owned()).unwrap();
-        assert!(check_params(tool, &arguments, &twice).is_err());
+        assert!(check_params(&marked, &arguments, &twice).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::value::RawValue;
 
-use crate::model::{Members, elements, member, schema};
+use super::{Members, elements, member, schema};
 
 const MARK: &str = "x-mcp-header";
 /// Precedes the mark in the header's name.
@@ -43,7 +43,7 @@ impl ParamHeaders {
     }
 
     /// Whether no argument is marked.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

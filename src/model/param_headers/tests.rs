@@ -161,3 +161,11 @@ fn what_no_client_may_follow_is_told() {
         assert!(error.contains(expected), "{schema}: {error}");
     }
 }
+
+#[test]
+fn param_headers_of_a_tool_are_looked_for_once() {
+    let tool = format!(r#"{{"name":"t","inputSchema":{}}}"#, one("\"string\"", "\"A\""));
+    let input = crate::model::InputSchema::of(RawValue::from_string(tool).unwrap().into());
+    assert!(!input.param_headers().is_empty());
+    assert!(std::ptr::eq(input.param_headers(), input.param_headers()));
+}

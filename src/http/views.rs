@@ -3,7 +3,8 @@
 //!
 //! Each app has one written at a time, and all apps together use half of the processors. So an app
 //! that asks for many delays its own requests, and not the calls of others. An answer is written on a
-//! thread for such work, and counted for its app until the client has read it.
+//! thread for such work, and counted for its app until the client has read it. Large bodies are read in
+//! the same turns.
 //!
 //! Must not: know what an answer says.
 
@@ -21,9 +22,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::budget::{Budget, NoRoom};
-use crate::http::{Body, response};
+use crate::http::{Body, Code, response};
 use crate::model::AppName;
-use crate::tasks::in_background;
+use crate::tasks::{LARGE, in_background};
 
 /// How long a request waits until its answer may be written.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 /// The largest answer that is not counted.
 const SMALL: u64 = 16 << 10;
+/// The `Retry-After` for an app whose turn has not come, in seconds.
+const RETRY_AFTER: u64 = 3;
 
 /// Decides whose answer is written next.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl fmt::Display for NotWritten {
 
 impl From<NotWritten> for Response<Body> {
     fn from(why: NotWritten) -> Self {
-        super::busy(&why.to_string())
+        response::retry_after(response::error(Code::Busy, &why.to_string()), RETRY_AFTER)
     }
 }
 
@@ -118,6 +121,20 @@ impl Views {
         self.in_turn(app, work).await.map(|(done, _turn)| done)
     }
 
+    /// [`Self::work`] if `bytes`, the size of what `work` looks at, are many; otherwise at once.
+    ///
+    /// # Errors
+    ///
+    /// It took too long for the app's turn to come.
+    pub async fn work_if_large<T: Send + 'static>(
+        &self,
+        app: &AppName,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotWritten> {
+        if bytes < LARGE { Ok(work()) } else { self.work(app, work).await }
+    }
+
     /// Does `work` in the app's turn, which lasts until it is dropped.
     async fn in_turn<T: Send + 'static>(
         &self,
@@ -156,10 +173,7 @@ impl Views {
 
 /// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself. Without
 /// this, an app that does not read could fill the memory with answers that repeat its own requests.
-pub(super) async fn paid_for(
-    app: &AppName,
-    answer: Response<Body>,
-) -> Result<Response<Body>, NotWritten> {
+pub async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
     if response::is_counted(&answer) {
         return Ok(answer);
     }
@@ -228,6 +242,21 @@ mod tests {
         go.send(()).expect("it waits");
         assert!(first.await.is_ok());
         assert_eq!(read.await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn only_large_work_waits_for_the_turn_of_its_app() {
+        let views = Views::with_processors(2);
+        let app = AppName::from("a");
+        let (go, gone) = mpsc::channel();
+        let mut first = pin!(views.work(&app, move || gone.recv().expect("the test says when")));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert_eq!(views.work_if_large(&app, LARGE - 1, || 1).await, Ok(1));
+        let mut large = pin!(views.work_if_large(&app, LARGE, || 2));
+        assert!(large.as_mut().now_or_never().is_none(), "the turn is taken");
+        go.send(()).expect("it waits");
+        assert_eq!(first.await, Ok(()));
+        assert_eq!(large.await, Ok(2));
     }
 
     #[tokio::test]
