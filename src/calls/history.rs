@@ -58,9 +58,10 @@ pub struct HistoryEntry {
     /// Since when it waits for a person, if it does, and how long it has waited before.
     asked: Option<Instant>,
     waited: Duration,
-    /// The beginnings of both. They are the operator's alone to see.
-    pub arguments: Box<str>,
-    pub answer: Box<str>,
+    /// The beginnings of both. They are the operator's alone to see. Lists share them: a copy of those of
+    /// 500 calls would be made under the lock.
+    pub arguments: Arc<str>,
+    pub answer: Arc<str>,
     /// How it ended and how long it took; `None` while it runs.
     pub ended: Option<(Outcome, Duration)>,
 }
@@ -145,7 +146,7 @@ impl History {
             sent: None,
             posted: None,
             arguments: beginning(call.arguments.get()),
-            answer: Box::default(),
+            answer: Arc::default(),
             ended: None,
         };
         inner.running.insert(id, entry);
@@ -265,7 +266,7 @@ impl HistoryId {
 }
 
 /// As much of a text as is remembered.
-fn beginning(text: &str) -> Box<str> {
+fn beginning(text: &str) -> Arc<str> {
     match text.get(..text.floor_char_boundary(MOST_TEXT)) {
         Some(start) if start.len() < text.len() => format!("{start}…").into(),
         _ => text.into(),

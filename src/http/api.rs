@@ -170,7 +170,12 @@ impl Api {
     /// Answers a request from what the bridge holds.
     pub async fn view(&self, handler: NowHandler, asked: ApiRequest) -> Response<Body> {
         let app = asked.caller.app.name.clone();
-        self.write(&app, move |api| handler(api, &asked)).await
+        let mut asked = asked;
+        let write = move |api: &Self| {
+            api.renew(&mut asked)?;
+            handler(api, &asked)
+        };
+        self.write(&app, write).await
     }
 
     /// Has an answer for `app` written.
@@ -190,19 +195,24 @@ impl Api {
 
     /// The JSON body of a request. The error is the refusal, for the app.
     ///
-    /// Once the body is there, the caller is authenticated again. A body can take an hour to arrive:
-    /// meanwhile the app may have been removed or have got another token, and the session may have
-    /// ended.
+    /// Once the body is there, the caller is authenticated again: a body can take an hour to arrive.
     async fn read_json(&self, asked: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
+        let body = json_body(&mut asked.request, limit).await?;
+        self.renew(asked)?;
+        Ok(body)
+    }
+
+    /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have removed
+    /// the app, or given it another token or other rights, and the session may have ended.
+    fn renew(&self, asked: &mut ApiRequest) -> Answered<()> {
         let ApiRequest { caller, request, .. } = asked;
-        let body = json_body(request, limit).await?;
         if caller.in_session && self.sessions.token(request.headers()).is_none() {
             return Err(response::not_let_in());
         }
         if !caller.app.is_operator() {
             caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
         }
-        Ok(body)
+        Ok(())
     }
 
     /// The tools that `app` may use now.
@@ -275,6 +285,7 @@ impl Api {
         let spec =
             spec.map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
         let write = move |api: &Self| {
+            let app = api.runs.calls.still(&app).ok_or_else(response::not_let_in)?;
             let injected = spec.inject(&api.offer(&app), &selection)?;
             let counts = proxy::injected_header(&injected);
             let spec = response::json_text(injected.body.concat());

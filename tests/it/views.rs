@@ -3,6 +3,7 @@
 
 use std::{fs, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::Instant};
@@ -212,6 +213,32 @@ async fn parameters_of_a_read_have_a_limit() {
     assert_eq!(answer["error"]["code"], -32602);
     let why = answer["error"]["message"].as_str().expect("a text");
     assert!(why.contains("longer than"), "{why}");
+}
+
+#[tokio::test]
+async fn app_whose_token_is_taken_away_gets_no_list_that_it_waits_for() {
+    let mut large = Large::start().await;
+    let addr = large.bridge.addr();
+    let mut asking = JoinSet::new();
+    for _ in 0..200 {
+        let request = requests().remove(0);
+        asking.spawn(async move { request.send(addr).await.answer().await.status });
+    }
+    asking.join_next().await.expect("a first answer").expect("no panic");
+    large.bridge.change_config(&token("a"), &token("c"));
+    large.bridge.process().signal(Signal::HUP);
+    wait::soon("the token should not be let in", async || {
+        // This one needs no turn.
+        let answer = Request::new("GET", "/mcp").bearer(&token("a")).answer(addr).await;
+        (answer.status == 401).then_some(())
+    })
+    .await;
+    while asking.try_join_next().is_some() {}
+    let late = asking.join_all().await;
+    assert!(late.contains(&401), "they are all written already");
+    // These are being written, or on the way.
+    let lists = late.iter().filter(|status| **status == 200).count();
+    assert!(lists <= 16, "{lists} of {}", late.len());
 }
 
 #[tokio::test]

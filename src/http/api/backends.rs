@@ -48,7 +48,7 @@ pub(super) struct BackendDetails {
     approve: Vec<String>,
     /// The last lines that its program wrote to stderr; for the operator alone.
     stderr: Vec<String>,
-    /// When an MCP client with a session last called it.
+    /// When an MCP client with a session last called it, of whatever app; for the operator alone.
     #[serde(rename = "lastSessionCall")]
     last_session_call: Option<String>,
 }
@@ -84,7 +84,10 @@ impl Api {
                     .map(str::to_owned)
                     .collect(),
                 stderr: if caller.is_operator { handle.dial.stderr() } else { Vec::new() },
-                last_session_call: handle.last_session_call().map(rfc3339),
+                last_session_call: handle
+                    .last_session_call()
+                    .filter(|_| caller.is_operator)
+                    .map(rfc3339),
                 name: name.to_string(),
             })
         };

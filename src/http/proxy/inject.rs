@@ -16,12 +16,13 @@ use tracing::{info, warn};
 use super::forward::{ASK_WITHIN, away};
 use super::{Answered, Body, Code, Outgoing, id_in, response};
 use crate::error_chain::error_chain;
+use crate::http::auth::App;
 use crate::model::ids::as_segment;
 use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
-use crate::run_store::{How, NotStarted, Owned, Session};
+use crate::run_store::{How, NotStarted, Owned, RunStore, Session};
 use crate::runs::NewRun;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -60,6 +61,8 @@ impl Outgoing<'_> {
     ) -> Answered {
         let taken = self.take(request, false).await?;
         let plan = self.plan(kind, &taken).await?;
+        // The plan may have waited for its turn.
+        self.renew(&taken.parts.headers)?;
         self.submit(taken, plan, (workspace, kind), None).await
     }
 
@@ -71,6 +74,7 @@ impl Outgoing<'_> {
         let taken = self.take(request, false).await?;
         let app = self.caller.app.name.clone();
         let (injected, tools) = self.plan(RunKind::Agent, &taken).await?.unzip();
+        self.renew(&taken.parts.headers)?;
         let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
         let is_created = response.status().is_success();
         match (id_in(&body, "sessionId").filter(|_| is_created), tools) {
@@ -139,7 +143,9 @@ impl Outgoing<'_> {
                 }
             },
         };
-        self.submit(taken, plan?, (workspace, RunKind::Agent), Some(id)).await
+        let plan = plan?;
+        self.renew(&taken.parts.headers)?;
+        self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await
     }
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
@@ -178,9 +184,7 @@ impl Outgoing<'_> {
 
     /// The tools that the app may use now; its rights may have changed while the spec arrived.
     fn offer(&self) -> Arc<Offer> {
-        let app = self.runs.calls.app(&self.caller.app.name);
-        let app = app.as_ref().unwrap_or(&self.caller.app);
-        self.runs.calls.backends.registry.offer().seen_by(&app.rights)
+        offer(self.runs, &self.caller.app)
     }
 
     /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
@@ -218,10 +222,11 @@ impl Outgoing<'_> {
     }
 
     async fn plan_for(&self, spec: Spec, taken: &Taken) -> Answered<Plan> {
-        let (offer, selection) = (self.offer(), taken.selection.clone());
-        let bytes = taken.body.len() + size(&offer);
+        let selection = taken.selection.clone();
+        let bytes = taken.body.len() + size(&self.offer());
+        let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
         let inject = move || -> Answered<(Injected, Option<Bytes>)> {
-            Ok((spec.inject(&offer, &selection)?, spec.tools()))
+            Ok((spec.inject(&offer(&runs, &app), &selection)?, spec.tools()))
         };
         Ok(Some(self.views.work_if_large(&self.caller.app.name, bytes, inject).await??))
     }
@@ -347,6 +352,13 @@ async fn answered(sent: impl Future<Output = Response<Body>>) -> Answered {
         let late = response::error(Code::UpstreamBroken, message);
         response::with_status(late, StatusCode::GATEWAY_TIMEOUT)
     })
+}
+
+/// The tools that `app` may use now.
+fn offer(runs: &RunStore, app: &Arc<App>) -> Arc<Offer> {
+    let present = runs.calls.app(&app.name);
+    let app = present.as_ref().unwrap_or(app);
+    runs.calls.backends.registry.offer().seen_by(&app.rights)
 }
 
 /// As many bytes of a spec as take as long to read as the tools of `offer` take to be put into one.
