@@ -113,7 +113,7 @@ pub(super) fn open(path: &Path) -> io::Result<JournalFile> {
     // Arguments and answers are private: the file is readable for its owner alone.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    Ok(open_file(&mut options, path)?.into())
+    Ok(JournalFile::from(open_file(&mut options, path)?))
 }
 
 /// Allocates the first `bytes` of `file`, and makes it as long if it is shorter.
@@ -130,7 +130,7 @@ pub(super) fn allocate(file: &JournalFile, bytes: u64) -> io::Result<()> {
 
 /// [`allocate`] on a file system that cannot: most keep room for what was written once.
 fn fill(file: &JournalFile, bytes: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut offset = file.metadata()?.len();
     while offset < bytes {
         let part = ZEROS.len().min(usize::try_from(bytes - offset).unwrap_or(ZEROS.len()));

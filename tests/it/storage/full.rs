@@ -149,9 +149,8 @@ async fn read_only_disk_prevents_no_start_and_is_used_once_it_can_be_written() {
     rig.bridge.restart_without_disk().await;
     rig.bridge.wait_backend("plain", "ready").await;
     let told = problems(&rig).await;
-    let is_told =
-        |(subject, why): &(String, String)| subject == "journal" && why.contains("Read-only");
-    assert!(told.iter().any(is_told), "{told:?}");
+    let mut of_journal = told.iter().filter(|(subject, _)| subject == "journal");
+    assert!(of_journal.any(|(_, why)| why.contains("Read-only")), "{told:?}");
     assert_eq!(rig.submit_call("tu_refused").await, 503);
     let target = format!("{}/agent-runs", bridge::API);
     let refused = rig.bridge.api("POST", &target, Some(SPEC)).await.expect_error(503);
