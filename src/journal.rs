@@ -175,7 +175,7 @@ impl Journal {
     /// its place. A disk that fails is no error: the thread tries again, as it does later on. What it
     /// then reads comes by [`Self::late`].
     pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
-        Self::open_bounded(path, has_run, MAX_SIZE as u64)
+        Self::open_bounded(path, has_run, reserve::size_limit(path))
     }
 
     fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {

@@ -9,8 +9,8 @@ use super::frames::Flaw;
 use super::live::Salvaged;
 use super::lock::Extent;
 
-/// What a file whose bytes are all intact lacks of the last process's. `first` is the number of its first
-/// frame.
+/// What a file whose bytes are all intact lacks of the last process's. `first` is the number of its
+/// first frame.
 pub(super) fn missing(extent: Extent, first: Option<u64>, length: usize) -> Option<Flaw> {
     let size = usize::try_from(extent.size).unwrap_or(usize::MAX);
     match first?.cmp(&extent.first) {
@@ -23,9 +23,10 @@ pub(super) fn missing(extent: Extent, first: Option<u64>, length: usize) -> Opti
 }
 
 /// The notice to people if the journal is missing.
-pub(super) const GONE: &str = "The journal was gone when the bridge started, though there had been one. The runs \
-                    and sessions in it are not known any more. In runs that are handed over and that \
-                    are older, calls without an answer are answered with OUTCOME_UNKNOWN.";
+pub(super) const GONE: &str = "\
+    The journal was gone when the bridge started, though there had been one. The runs and sessions in it \
+    are not known any more. In runs that are handed over and that are older, calls without an answer are \
+    answered with OUTCOME_UNKNOWN.";
 
 /// The notice to people about a damaged file.
 pub(super) fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {

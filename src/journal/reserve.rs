@@ -14,9 +14,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
+use super::MAX_SIZE;
 use super::store::JournalFile;
 use crate::state_dir::open_file;
 
@@ -82,6 +83,25 @@ fn grow(file: &JournalFile, bytes: u64) -> io::Result<()> {
     allocate(file, bytes).inspect_err(|_| drop(file.set_len(length)))
 }
 
+/// The size above which the journal at `journal` forgets ended runs and conversations.
+///
+/// On a small disk, that has to happen while there is room for the next file. Otherwise the records of
+/// runs that ended today would have all new ones refused until tomorrow.
+pub(super) fn size_limit(journal: &Path) -> u64 {
+    #[cfg(test)]
+    if crate::simulated::disk().is_some() {
+        return MAX_SIZE as u64;
+    }
+    let disk = statvfs(journal.parent().unwrap_or(journal));
+    size_limit_on(disk.map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize)))
+}
+
+/// [`size_limit`] on a disk of so many bytes; 0 if that is not known.
+fn size_limit_on(disk: u64) -> u64 {
+    let limit = MAX_SIZE as u64;
+    if disk == 0 { limit } else { limit.min(disk / 3) }
+}
+
 /// Where the file is written that takes the place of the one at `journal`.
 pub(super) fn next_path(journal: &Path) -> PathBuf {
     journal.with_extension("new")
@@ -93,7 +113,7 @@ pub(super) fn open(path: &Path) -> io::Result<JournalFile> {
     // Arguments and answers are private: the file is readable for its owner alone.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    Ok(open_file(&mut options, path)?.into())
+    Ok(JournalFile::from(open_file(&mut options, path)?))
 }
 
 /// Allocates the first `bytes` of `file`, and makes it as long if it is shorter.
@@ -110,7 +130,7 @@ pub(super) fn allocate(file: &JournalFile, bytes: u64) -> io::Result<()> {
 
 /// [`allocate`] on a file system that cannot: most keep room for what was written once.
 fn fill(file: &JournalFile, bytes: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut offset = file.metadata()?.len();
     while offset < bytes {
         let part = ZEROS.len().min(usize::try_from(bytes - offset).unwrap_or(ZEROS.len()));
@@ -118,4 +138,15 @@ fn fill(file: &JournalFile, bytes: u64) -> io::Result<()> {
         offset += part as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_on_a_small_disk_takes_a_third_of_it() {
+        let limit = MAX_SIZE as u64;
+        assert_eq!([0, 3 << 20, 1 << 40].map(size_limit_on), [limit, 1 << 20, limit]);
+    }
 }

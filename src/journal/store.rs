@@ -29,8 +29,6 @@ use crate::clock;
 use crate::model::maps::HashSet;
 use crate::state_dir::open_file;
 
-/// A file of up to this size is not compacted, in bytes.
-const SMALL: u64 = 4 << 20;
 /// The write buffer is shrunk to this many bytes between two writes.
 const LARGE: usize = 2 << 20;
 /// How many damaged files are kept.
@@ -468,13 +466,13 @@ impl Store {
         self.size_when_new = self.size;
     }
 
-    /// Whether about half of the file or more is not live any more, and the file is worth
-    /// compacting.
-    pub(super) fn is_wasteful(&self) -> bool {
-        self.size > SMALL && self.has_doubled()
+    /// About how many bytes the file would have if it were new.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live.file_bytes()
     }
 
-    /// Whether the file has at least twice the bytes that it had when it was new.
+    /// Whether the file has more than twice the bytes that it had when it was new, so that about half
+    /// of it or more may be of no use.
     pub(super) fn has_doubled(&self) -> bool {
         self.size > self.size_when_new * 2
     }

@@ -29,6 +29,8 @@ const BACKLOG_BYTES: usize = 32 << 20;
 /// If about this many bytes are written during a compaction, it is done again while nothing else is
 /// written: the file would grow faster than it is made smaller.
 const MOST_RECENT: usize = 2 << 20;
+/// A file of up to this size is not compacted, in bytes.
+const SMALL: u64 = 4 << 20;
 /// The least time between two attempts to shrink a file that is too large.
 const ROOM_EVERY: Duration = Duration::from_secs(3);
 
@@ -138,10 +140,11 @@ impl Writer {
 
     /// Whether the thread should make the file smaller.
     pub(super) fn is_too_large(&self) -> bool {
+        let Some(store) = &self.store else { return false };
         let is_idle = !matches!(self.compaction, Compaction::UnderWay(_));
-        let is_due = self.may_make_room();
-        let is_large = |it: &Store| it.is_wasteful() || is_due && it.size > self.max_size;
-        is_idle && self.store.as_ref().is_some_and(is_large)
+        // On a small disk, it is compacted before it counts as full.
+        let is_wasteful = store.has_doubled() && store.size > SMALL.min(self.max_size / 2);
+        is_idle && (is_wasteful || self.may_make_room() && store.size > self.max_size)
     }
 
     /// Whether enough time has passed since the file was last made smaller. On a disk that is nearly
@@ -476,7 +479,10 @@ impl Writer {
         let Some(store) = &self.store else { return };
         let bytes = store.size;
         let lost = store.lost();
-        let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
+        // What a new file would not have goes with the next compaction.
+        let (live, most) = (store.live_bytes().min(bytes), self.max_size);
+        let full = (live > most)
+            .then(|| format!("the journal is full: {live} bytes, and at most {most} on this disk"));
         let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
         let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);

@@ -155,7 +155,7 @@ fn after_kill(path: &Path) -> (bool, Vec<String>) {
 }
 
 #[test]
-fn disk_that_the_journal_has_filled_takes_on_writes_while_few_records_are_live() {
+fn disk_that_the_journal_has_filled_accepts_writes_while_few_records_are_live() {
     let mut scene = Scene::new(1 << 20);
     assert!(scene.commits(run(1, None)));
     for number in 0..100 {
@@ -166,7 +166,7 @@ fn disk_that_the_journal_has_filled_takes_on_writes_while_few_records_are_live()
 }
 
 #[tokio::test(start_paused = true)]
-async fn disk_that_is_full_of_live_records_takes_writes_again_once_some_are_forgotten() {
+async fn disk_that_is_full_of_live_records_accepts_writes_once_some_are_forgotten() {
     let mut scene = Scene::new(1 << 20);
     assert!(scene.commits(run(1, None)));
     let ids: Vec<String> = (0..100).map(|number| format!("tu_{number:02}")).collect();

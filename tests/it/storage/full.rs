@@ -22,13 +22,13 @@ impl SmallDisk {
     fn mount(size: &str) -> Self {
         let mount = TempDir::new().expect("the temporary directory is writable");
         let mut shell = Command::new("unshare");
-        shell.args(["-rm", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        shell.args(["-rm", "sh"]).env("DISK", mount.path());
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = shell.spawn().expect("unshare is installed");
         let lines = shell.stdin.take().expect("a pipe");
         let answers = BufReader::new(shell.stdout.take().expect("a pipe"));
         let mut disk = Self { shell, lines, answers, mount };
-        let path = disk.mount.path().display().to_string();
-        disk.run(&format!("mount -t tmpfs -o size={size} tmpfs {path}"));
+        disk.run(&format!("mount -t tmpfs -o size={size} tmpfs \"$DISK\""));
         disk
     }
 
@@ -41,8 +41,7 @@ impl SmallDisk {
     }
 
     fn remount(&mut self, how: &str) {
-        let path = self.mount.path().display().to_string();
-        self.run(&format!("mount -o remount,{how} {path}"));
+        self.run(&format!("mount -o remount,{how} \"$DISK\""));
     }
 
     /// The disk as processes outside of the namespace reach it.
@@ -88,7 +87,7 @@ async fn accepts_runs(rig: &EffectsHarness, name: &str) {
 
 #[tokio::test]
 async fn journal_that_fills_its_disk_works_again_by_itself_and_loses_nothing() {
-    let disk = SmallDisk::mount("1m");
+    let mut disk = SmallDisk::mount("1m");
     let mut rig = start_on(&disk).await;
     let open = r#"{"hang":"always"}"#;
     rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
@@ -103,7 +102,8 @@ async fn journal_that_fills_its_disk_works_again_by_itself_and_loses_nothing() {
         let answer = rig.mantyx.taken(&id).await;
         assert!(answer["result"].is_string(), "{number}: {answer}");
     }
-    // Answers that MANTYX does not take fill the disk with what is live.
+    // Answers that MANTYX does not take fill the rest of the disk with what is live.
+    disk.run("head -c 500000 /dev/zero > \"$DISK/other\"");
     let ids: Vec<String> = (0..20).map(|number| format!("tu_big_{number}")).collect();
     ids.iter().for_each(|id| rig.mantyx.replies(id, [Reply::Status(503); 10_000]));
     let script = ids.iter().fold(Script::new(), |script, id| script.local(id, "big", NOTHING));
@@ -149,9 +149,8 @@ async fn read_only_disk_prevents_no_start_and_is_used_once_it_can_be_written() {
     rig.bridge.restart_without_disk().await;
     rig.bridge.wait_backend("plain", "ready").await;
     let told = problems(&rig).await;
-    let is_told =
-        |(subject, why): &(String, String)| subject == "journal" && why.contains("Read-only");
-    assert!(told.iter().any(is_told), "{told:?}");
+    let mut of_journal = told.iter().filter(|(subject, _)| subject == "journal");
+    assert!(of_journal.any(|(_, why)| why.contains("Read-only")), "{told:?}");
     assert_eq!(rig.submit_call("tu_refused").await, 503);
     let target = format!("{}/agent-runs", bridge::API);
     let refused = rig.bridge.api("POST", &target, Some(SPEC)).await.expect_error(503);

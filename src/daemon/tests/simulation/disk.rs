@@ -170,10 +170,10 @@ impl State {
         unsynced.push((offset, written as u64));
         if written < bytes.len() {
             self.step(format!("disk: full after {written} of {} bytes", bytes.len()));
-            return match room < end {
-                true => Err(self.disk_is_full()),
-                false => Err(failure("the disk is full")),
-            };
+            if room < end {
+                return Err(self.disk_is_full());
+            }
+            return Err(failure("the disk is full"));
         }
         Ok(())
     }
