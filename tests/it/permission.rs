@@ -145,8 +145,7 @@ async fn what_has_to_be_approved_now_is_asked_about() {
     let note = Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never");
     apps.submit("a", "agent-runs", note).await;
     wait::soon("the second should wait for its turn", async || {
-        let status = apps.ask("b", "GET", "/v1/status", None).await.expect(200);
-        (status["backends"][0]["callsInFlight"] == 2).then_some(())
+        (apps.bridge.backend("plain").await["callsInFlight"] == 2).then_some(())
     })
     .await;
     reconfigure(&mut apps, "concurrency: 1,", "concurrency: 1, approve: [note],").await;

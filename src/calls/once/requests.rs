@@ -93,8 +93,9 @@ impl Requests {
             self.count += 1;
             self.apps.entry(key.0.clone()).or_default().by_age.insert(place);
         }
-        self.all.insert(key.clone(), asked);
-        self.note_answer(&key);
+        let inserted = key.clone();
+        self.all.insert(key, asked);
+        self.note_answer(&inserted);
     }
 
     pub(super) fn remove(&mut self, key: &RequestKey) {
@@ -201,7 +202,9 @@ impl Requests {
 mod tests {
     //! Which requests and answers are forgotten.
 
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -157,7 +157,7 @@ impl Api {
         let session = self.session(&caller, headers)?;
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
-            self.mcp_sessions.end(id);
+            self.mcp_sessions.end(id, &caller.app.name);
             return Ok(response::json_text(""));
         }
         let era = Era::Session(Arc::clone(&session));

@@ -303,7 +303,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
-        (guarded(idle_globs, "Rules for its tools match none of them."), globs::CURE.into()),
+        (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cure("quota")),
         (
             guarded(unsigned, "Its card counts as not signed, and is taken nevertheless."),

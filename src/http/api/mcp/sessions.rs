@@ -29,17 +29,43 @@ const QUESTIONS: usize = 64;
 /// How many cancellations of calls are remembered that have not come yet.
 const EARLY: usize = 64;
 
-/// All sessions, by id, and the calls of clients without one that wait for an answer.
+/// How often those of all apps are looked at that nothing uses. A look at each `initialize` would hold up
+/// the requests of all clients: there may be tens of thousands.
+const SWEEP: Duration = Duration::from_secs(10 * 60);
+
+/// All sessions, and the calls of clients without one that wait for an answer.
 #[derive(Debug, Default)]
 pub struct McpSessions {
-    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    sessions: Mutex<AllSessions>,
     pub(super) asking: Arc<AskingCalls>,
+}
+
+/// The sessions of one app, by id.
+type OfApp = HashMap<String, Arc<Session>>;
+
+#[derive(Debug, Default)]
+struct AllSessions {
+    by_app: HashMap<AppName, OfApp>,
+    /// When all were last looked at.
+    swept: Option<Instant>,
+}
+
+impl AllSessions {
+    fn sweep(&mut self) {
+        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+            return;
+        }
+        self.swept = Some(Instant::now());
+        self.by_app.retain(|_, own| {
+            own.retain(|_, session| !session.is_old());
+            !own.is_empty()
+        });
+    }
 }
 
 /// One session.
 #[derive(Debug)]
 pub(super) struct Session {
-    app: AppName,
     state: Mutex<State>,
     over: CancellationToken,
     pub known: Arc<Known>,
@@ -93,31 +119,30 @@ impl McpSessions {
             stream: None,
         };
         let (state, over) = (Mutex::new(state), CancellationToken::new());
-        let session = Session { app: app.clone(), state, over, known: Arc::default(), modes };
+        let session = Session { state, over, known: Arc::default(), modes };
         let mut sessions = self.sessions.lock();
-        sessions.retain(|_, session| !session.is_old());
-        let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
-        if of_app().count() >= MOST {
-            let idle = of_app().filter(|(_, session)| !session.state.lock().is_used());
+        sessions.sweep();
+        let own = sessions.by_app.entry(app.clone()).or_default();
+        if own.len() >= MOST {
+            let idle = own.iter().filter(|(_, session)| !session.state.lock().is_used());
             let (oldest, _) = idle.min_by_key(|(_, session)| session.state.lock().used)?;
             let oldest = oldest.clone();
-            end(sessions.remove(&oldest));
+            end(own.remove(&oldest));
         }
-        sessions.insert(id.clone(), Arc::new(session));
+        own.insert(id.clone(), Arc::new(session));
         Some(id)
     }
 
     /// The session `id`, if it is one of `app`.
     pub(super) fn get(&self, id: &str, app: &AppName) -> Option<Arc<Session>> {
-        let session =
-            Arc::clone(self.sessions.lock().get(id).filter(|session| session.app == *app)?);
+        let session = Arc::clone(self.sessions.lock().by_app.get(app)?.get(id)?);
         session.state.lock().used = Instant::now();
         Some(session)
     }
 
-    /// Ends a session, and its calls with it: their answers can reach no client any more.
-    pub(super) fn end(&self, id: &str) {
-        end(self.sessions.lock().remove(id));
+    /// Ends a session of `app`, and its calls with it: their answers can reach no client any more.
+    pub(super) fn end(&self, id: &str, app: &AppName) {
+        end(self.sessions.lock().by_app.get_mut(app).and_then(|own| own.remove(id)));
     }
 }
 
@@ -248,10 +273,27 @@ mod tests {
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some() && !call.is_cancelled());
         assert!(sessions.get(&of_other, &other).is_some());
-        for session in sessions.sessions.lock().values().filter(|session| session.app == app) {
+        for session in sessions.sessions.lock().by_app[&app].values() {
             session.begin_call("2").unwrap();
         }
         assert_eq!(sessions.begin(&app, Modes::default()), None, "all are in use");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn session_of_an_app_looks_at_none_of_another_for_a_while() {
+        let sessions = McpSessions::default();
+        let (app, other) = (AppName::from("a"), AppName::from("b"));
+        sessions.begin(&app, Modes::default()).unwrap();
+        let id = sessions.begin(&other, Modes::default()).unwrap();
+        let session = sessions.get(&id, &other).unwrap();
+        {
+            // A look at it would wait for this for ever.
+            let _state = session.state.lock();
+            sessions.begin(&app, Modes::default()).unwrap();
+        }
+        tokio::time::advance(IDLE).await;
+        sessions.begin(&app, Modes::default()).unwrap();
+        assert!(sessions.get(&id, &other).is_none(), "those that are old end nevertheless");
     }
 
     #[test]
@@ -284,7 +326,9 @@ mod tests {
         assert!(session.begin_call("1").is_some());
         let (one, two) = (session.begin_stream(), session.begin_stream());
         assert!(one.is_cancelled() && !two.is_cancelled());
-        sessions.end(&id);
+        sessions.end(&id, &AppName::from("b"));
+        assert!(!two.is_cancelled(), "it is another app's");
+        sessions.end(&id, &app);
         assert!(two.is_cancelled());
     }
 }
