@@ -10,7 +10,6 @@
 //!
 //! Must not: know what is held.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::model::AppName;
+use crate::model::maps::HashMap;
 
 const MIB: usize = 1 << 20;
 

@@ -207,7 +207,16 @@ impl Calls {
         self.tracker.spawn(budget::for_app(app.clone(), work));
     }
 
-    /// The tools that `app` may use now.
+    /// The tools that `app` may use now: by its present rights, as a reload may have changed them since
+    /// its request was let in. None for an app that was removed. The operator is no app, and sees all.
+    pub fn offer_for(&self, app: &App) -> Arc<Offer> {
+        if app.is_operator() {
+            return self.backends.registry.offer().seen_by(&app.rights);
+        }
+        self.offer(&app.name)
+    }
+
+    /// The tools that the app of this name may use now.
     pub fn offer(&self, app: &AppName) -> Arc<Offer> {
         let rights = self.app(app).map(|app| Arc::clone(&app.rights));
         let seen = rights.map(|rights| self.backends.registry.offer().seen_by(&rights));

@@ -24,7 +24,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
-use uuid::Uuid;
 
 use self::backend_manager::BackendManager;
 pub(crate) use self::backend_manager::{identity, source};
@@ -56,7 +55,7 @@ use crate::tls::Tls;
 use crate::tls::files::FileError;
 use crate::traces::{Exporter, Traces};
 use crate::upstream::Upstream;
-use crate::{catalogs, clock, config, systemd, tool_pins};
+use crate::{catalogs, clock, config, random, systemd, tool_pins};
 
 /// After this time the daemon is ready, even if it is still trying to reach a backend.
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
@@ -510,7 +509,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
         config::Upstream::Mantyx(mantyx) => Ok(mantyx.clone()),
         config::Upstream::Sandbox { workspace } => {
             let (listener, url) = inner_listener().await.map_err(inner)?;
-            let secret = SecretString::from(Uuid::new_v4().to_string());
+            let secret = SecretString::from(random::unguessable().to_string());
             let settings = SandboxConfig::new(workspace.clone(), secret.clone());
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));

@@ -31,7 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most idle connections to one server that a client keeps. Each takes some 25 KiB, and a
 /// thousand runs that end together would leave a thousand of them.
-const MOST_IDLE: usize = 128;
+const MAX_IDLE: usize = 128;
 
 /// A client that follows no redirect, speaks HTTP/1.1 and decompresses nothing.
 ///
@@ -158,7 +158,7 @@ fn with_proxies(proxies: Vec<Proxy>) -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
-        .pool_max_idle_per_host(MOST_IDLE)
+        .pool_max_idle_per_host(MAX_IDLE)
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
 }

@@ -1,6 +1,9 @@
-//! Chance: the jitter of waits, and the bytes of ids.
+//! Chance: the jitter of waits, the bytes of ids, and secrets. A simulation draws all of them from its
+//! seed.
 //!
-//! Must not: be the source of a secret.
+//! Must not: be gone round: chance that no seed decides hides what the simulation finds.
+
+use std::num::{NonZeroU64, NonZeroU128};
 
 use uuid::Uuid;
 
@@ -14,6 +17,28 @@ pub fn share() -> f64 {
     rand::random()
 }
 
+/// The id of a span.
+pub fn span_id() -> NonZeroU64 {
+    loop {
+        if let Some(id) = NonZeroU64::new(bits()) {
+            return id;
+        }
+    }
+}
+
+/// The id of a trace.
+pub fn trace_id() -> NonZeroU128 {
+    NonZeroU128::from(span_id()) | u128::from(bits()) << 64
+}
+
+fn bits() -> u64 {
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        return world.random();
+    }
+    rand::random()
+}
+
 /// A name that nothing else has.
 pub fn uuid() -> Uuid {
     #[cfg(test)]
@@ -21,6 +46,11 @@ pub fn uuid() -> Uuid {
         return Uuid::from_u64_pair(world.random(), world.random());
     }
     Uuid::new_v4()
+}
+
+/// A name that cannot be guessed: 122 random bits of the operating system.
+pub fn unguessable() -> Uuid {
+    uuid()
 }
 
 /// Bytes that no other process has drawn.

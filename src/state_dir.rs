@@ -235,7 +235,7 @@ impl StateDir {
             },
         };
         let mut random = [0; 32];
-        getrandom::fill(&mut random)
+        crate::random::fill(&mut random)
             .map_err(|error| self.failed("draw random bytes for", file, io::Error::other(error)))?;
         let secret = SecretString::from(format!("{prefix}{}", hex(&random)));
         self.write_kept(Path::new(file), secret.expose_secret())?;

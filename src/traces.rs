@@ -22,6 +22,7 @@ pub use self::sampler::Sampler;
 pub use self::span::{Kind, Span, Value};
 use crate::metrics;
 use crate::model::Trace;
+use crate::random;
 
 /// Looks up an environment variable; an empty one counts as not set.
 pub type Look<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -73,10 +74,10 @@ impl Traces {
         if trace.is_some() {
             return self.context(trace).begin_in(true, Kind::Server, name);
         }
-        let id = rand::random();
+        let id = random::trace_id();
         match &self.0 {
             Some(recorder) if recorder.sampler.takes_new(id) => {
-                let trace = Trace::begin(id, rand::random());
+                let trace = Trace::begin(id, random::span_id());
                 Span::begin(Arc::clone(recorder), trace, None, false, Kind::Server, name)
             }
             _ => Span::default(),
@@ -98,7 +99,7 @@ impl Context {
     fn begin_in(self, is_remote: bool, kind: Kind, name: impl fmt::Display) -> Span {
         match self {
             Self { trace: Some(trace), recorder: Some(recorder) } => {
-                let here = trace.within(rand::random());
+                let here = trace.within(random::span_id());
                 Span::begin(recorder, here, Some(trace.ids().span), is_remote, kind, name)
             }
             context => Span { context, open: None },

@@ -53,7 +53,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The largest result that shares a connection, in bytes: HTTP/2's first window.
-const MOST_SHARED: usize = 64 << 10;
+const MAX_SHARED: usize = 64 << 10;
 
 /// For how long results do not share a connection after it has failed.
 const UNSHARED: Duration = Duration::from_secs(60);
@@ -228,7 +228,7 @@ impl Upstream {
     fn client_of_posts(&self, bytes: usize, attempt: u64) -> (Client, bool) {
         let way = self.way.lock();
         let is_fit = way.unshared_until.is_none_or(|until| until <= Instant::now());
-        let shares = bytes <= MOST_SHARED && attempt == 0 && is_fit;
+        let shares = bytes <= MAX_SHARED && attempt == 0 && is_fit;
         match way.shared.as_ref().filter(|_| shares) {
             Some(shared) => (shared.clone(), true),
             None => (way.clients.own.clone(), false),

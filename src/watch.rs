@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The interval of polls, with or without events.
 const POLL: Duration = Duration::from_secs(30);
 /// The most symlinks on the way to a file, as in Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The reason to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ async fn quiet(changed: &Notify) {
 /// Adds what has to be watched for `file`, and the paths whose events count.
 fn lead_to(file: &Path, watched: &mut BTreeSet<PathBuf>, own: &mut BTreeSet<PathBuf>) {
     let mut path = file.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let mut whole: Vec<&Path> = path.ancestors().collect();
         whole.reverse();
         let link = whole.into_iter().find_map(|part| Some((part, fs::read_link(part).ok()?)));

@@ -88,7 +88,7 @@ pub struct Registry {
 }
 
 /// The most views that are kept. There is one for each set of backends that some app may see.
-const MOST_VIEWS: usize = 64;
+const MAX_VIEWS: usize = 64;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -446,7 +446,7 @@ impl Registry {
         if let Some(view) = views.get(&names).filter(|view| view.is_of(&sources)) {
             return Arc::clone(view);
         }
-        if views.len() >= MOST_VIEWS {
+        if views.len() >= MAX_VIEWS {
             views.clear();
         }
         let view = Arc::new(FeatureView::new(sources));

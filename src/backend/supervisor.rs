@@ -62,7 +62,7 @@ const DAILY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The range of a `ttlMs` that takes the place of the timer (MCP 2026-07-28): a shorter one would ask
 /// the server all the time, and with a longer one a change would not be seen for hours.
 const LEAST_TTL: Duration = Duration::from_secs(30);
-const MOST_TTL: Duration = Duration::from_secs(60 * 60);
+const MAX_TTL: Duration = Duration::from_secs(60 * 60);
 
 words! {
     /// Why a refresh happens.
@@ -116,7 +116,7 @@ impl Timing {
     fn next_refresh(&self, ttl: Option<Duration>) -> Duration {
         match ttl.filter(|ttl| !self.interval_is_own && !ttl.is_zero()) {
             // Not jittered above what the server has said.
-            Some(ttl) => ttl.clamp(LEAST_TTL, MOST_TTL),
+            Some(ttl) => ttl.clamp(LEAST_TTL, MAX_TTL),
             None => self.jittered(self.interval),
         }
     }

@@ -10,7 +10,7 @@ use crate::model::pin::{CARD, Change, Finding, Mode};
 use crate::model::{BackendName, Review, visible};
 
 /// The most findings that are logged one by one.
-const MOST_TOLD: usize = 20;
+const MAX_TOLD: usize = 20;
 
 /// The findings of a comparison that the one before did not have.
 #[derive(Debug)]
@@ -41,18 +41,18 @@ impl News {
             Mode::Enforce => "it is withdrawn until it is accepted",
             Mode::Off | Mode::Warn => "it is offered all the same",
         };
-        for Finding { tool, change, hidden, .. } in self.open().take(MOST_TOLD) {
+        for Finding { tool, change, hidden, .. } in self.open().take(MAX_TOLD) {
             let what = if tool == CARD { "the card of the agent" } else { "a tool" };
             let odd = if hidden.is_empty() { "" } else { ", with invisible characters" };
             let change = change.as_str();
             let tool = visible::shown(tool);
             warn!(%backend, tool, change, "{what} is not what was accepted{odd}; {becomes}");
         }
-        if let Some(more) = self.open().count().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        if let Some(more) = self.open().count().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
             warn!(%backend, more, "further tools are not what was accepted; {becomes}");
         }
         let gone = self.now.news(before).filter(|found| found.change == Change::Gone);
-        for Finding { tool, .. } in gone.take(MOST_TOLD) {
+        for Finding { tool, .. } in gone.take(MAX_TOLD) {
             info!(%backend, tool = visible::shown(tool), "a tool that was accepted is gone");
         }
     }

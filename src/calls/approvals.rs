@@ -37,8 +37,8 @@ use crate::model::{
 use crate::tasks::in_place_if_large;
 
 /// The most calls of one app that may wait for a person, and the most bytes of what they ask.
-const MOST: usize = 256;
-const MOST_BYTES: usize = 16 << 20;
+const MAX: usize = 256;
+const MAX_BYTES: usize = 16 << 20;
 /// The most ended questions of one app that are remembered.
 pub const KEEP: usize = 100;
 
@@ -195,7 +195,7 @@ impl Approvals {
             let arguments = arguments.as_ref().map_or(0, |arguments| arguments.get().len());
             (count + 1, bytes + arguments + question.as_ref().map_or(0, |it| it.params.get().len()))
         });
-        if count >= MOST || bytes + size > MOST_BYTES {
+        if count >= MAX || bytes + size > MAX_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }

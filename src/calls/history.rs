@@ -19,7 +19,7 @@ use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId};
 pub const KEEP: usize = 500;
 
 /// How many bytes of the arguments, and of the answer, are remembered.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 
 /// The calls of all apps.
 #[derive(Debug, Default)]
@@ -267,7 +267,7 @@ impl HistoryId {
 
 /// As much of a text as is remembered.
 fn beginning(text: &str) -> Arc<str> {
-    match text.get(..text.floor_char_boundary(MOST_TEXT)) {
+    match text.get(..text.floor_char_boundary(MAX_TEXT)) {
         Some(start) if start.len() < text.len() => format!("{start}…").into(),
         _ => text.into(),
     }

@@ -39,7 +39,7 @@ pub(super) struct CallObserver {
 }
 
 /// The most questions of its server that the audit log tells of a call.
-const MOST_TOLD: usize = 20;
+const MAX_TOLD: usize = 20;
 
 /// What a person has been asked about a call.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Asking {
         };
         if !is_servers {
             self.told.approval = Some(told);
-        } else if self.told.questions.len() < MOST_TOLD {
+        } else if self.told.questions.len() < MAX_TOLD {
             self.told.questions.push(told);
         }
     }

@@ -15,6 +15,7 @@ use super::{
 use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
 use crate::model::{pending, question, string_member};
+use crate::random;
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
@@ -26,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool) -> Outcome {
     let client = Client::new(place)?;
     let arguments = read(&client, tool, given).await?;
-    let id = format!("cli_{}", uuid::Uuid::new_v4());
+    let id = format!("cli_{}", random::uuid());
     let mut stop = Stop::new()?;
     let mut goes_on = None;
     let mut waits = None;
@@ -106,7 +107,7 @@ async fn made(
     {
         let question = serde_json::json!({ "callId": &call, "wait": WAIT });
         *goes_on = Some(call);
-        let id = format!("cli_{}", uuid::Uuid::new_v4());
+        let id = format!("cli_{}", random::uuid());
         text = ask(client, &id, pending::TOOL, &question.to_string()).await?;
     }
     Ok(text)

@@ -6,7 +6,6 @@
 //!
 //! Must not: send a call twice, or print anything but messages on stdout.
 
-use std::collections::HashMap;
 use std::io;
 use std::io::BufRead as _;
 use std::path::{Path, absolute};
@@ -29,6 +28,7 @@ use crate::http::api::mcp::message::{RpcError, codes};
 use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
 use crate::http_client::media_type;
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::maps::HashMap;
 use crate::model::{member, string_member};
 
 const PATH: &str = "/mcp";

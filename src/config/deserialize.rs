@@ -5,7 +5,7 @@
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::once;
 
@@ -17,6 +17,8 @@ use serde::{Deserialize, de, forward_to_deserialize_any};
 use super::document::{Kind, Node, ROOT, key_text};
 use super::error::{Values, did_you_mean, mistake, one_of};
 use super::{Document, NodeId};
+
+use crate::model::maps::HashSet;
 
 /// The most mistakes that one read reports: more than a person reads at once.
 pub(super) const MAX_MISTAKES: usize = 50;

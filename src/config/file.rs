@@ -2,7 +2,6 @@
 //!
 //! Must not: decide what a key means; `validate` does.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,7 @@ use super::{
     foreign,
 };
 use crate::model::BackendName;
+use crate::model::maps::HashSet;
 
 /// The variable that names the configuration.
 const VARIABLE: &str = "MANTYX_BRIDGE_CONFIG";
@@ -207,7 +207,7 @@ fn validated<T>(
     // Absolute, if the working directory is known.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let directory = absolute.parent().unwrap_or(Path::new(""));
-    let mut left_out = HashSet::new();
+    let mut left_out = HashSet::default();
     let mut mistakes = Vec::new();
     let file: Option<File> = deserialize::read(&document, &mut left_out, |mistake| {
         let cure = foreign::cure(&document, mistake.node).or(mistake.cure);

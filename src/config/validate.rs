@@ -18,7 +18,7 @@ mod upstream;
 mod web;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,7 @@ use super::{
     Secret, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
+use crate::model::maps::HashSet;
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
 /// travel.

@@ -191,7 +191,24 @@ impl Reloader {
         }
         let fixed = differences(&self.config, &self.names.addresses, &config);
         let apps = apps(&config, &self.state).map_err(|error| error_chain(&error))?;
-        let Config { listen, upstream, refresh, calls, backends, runtimes, .. } = config;
+        // Whole, so that a new section of the file cannot be forgotten here. What is not taken needs a
+        // restart (`differences`), or was taken above.
+        let Config {
+            listen,
+            upstream,
+            refresh,
+            calls,
+            backends,
+            runtimes,
+            state_dir: _,
+            state: _,
+            auth: _,
+            apps: _,
+            audit: _,
+            disabled: _,
+            secrets: _,
+            warnings: _,
+        } = config;
         let prepared = self.manager.prepare(backends).await.map_err(|error| error_chain(&error))?;
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.

@@ -217,7 +217,7 @@ impl Api {
 
     /// The tools that `app` may use now.
     fn offer(&self, app: &App) -> Arc<Offer> {
-        self.backends().registry.offer().seen_by(&app.rights)
+        self.runs.calls.offer_for(app)
     }
 
     fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {

@@ -8,7 +8,6 @@
 //!
 //! Must not: know what an answer says.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread::available_parallelism;
@@ -24,6 +23,7 @@ use tokio::time::timeout;
 use crate::budget::{Budget, NoRoom};
 use crate::http::{Body, Code, response};
 use crate::model::AppName;
+use crate::model::maps::HashMap;
 use crate::tasks::{LARGE, in_background};
 
 /// How long a request waits until its answer may be written.

@@ -10,7 +10,6 @@
 
 mod reuse;
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use http::Method;
@@ -20,9 +19,11 @@ use url::Origin;
 
 use reuse::{MILLIS, Reuse};
 
+use crate::model::maps::HashMap;
+
 /// The most origins whose keep-alive is remembered. The configuration and agents' cards name the
 /// origins, so more of them are a mistake. A forgotten origin starts again with the shortest time.
-const MOST_ORIGINS: usize = 1024;
+const MAX_ORIGINS: usize = 1024;
 
 /// A client with one set of settings; clones share its connections.
 #[derive(Clone, derive_more::Debug)]
@@ -140,7 +141,7 @@ impl Shared {
             // Several servers with different settings may share one name, and so a pool.
             Some(known) => *known = (*known).min(said),
             None => {
-                if servers.len() >= MOST_ORIGINS {
+                if servers.len() >= MAX_ORIGINS {
                     servers.clear();
                 }
                 servers.insert(response.url().origin(), said);

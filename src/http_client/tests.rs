@@ -30,10 +30,10 @@ async fn of_many_connections_few_are_kept() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let more = 16;
-    let (all, closed) = (Arc::new(Barrier::new(MOST_IDLE + more)), Arc::new(Semaphore::new(0)));
+    let (all, closed) = (Arc::new(Barrier::new(MAX_IDLE + more)), Arc::new(Semaphore::new(0)));
     let (mut server, mut requests) = (JoinSet::new(), JoinSet::new());
     let client = new();
-    for _ in 0..MOST_IDLE + more {
+    for _ in 0..MAX_IDLE + more {
         let (client, url) = (client.clone(), url.clone());
         requests.spawn(async move { client.get(url).send().await.unwrap().bytes().await.unwrap() });
         let (connection, _) = listener.accept().await.unwrap();

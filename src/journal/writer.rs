@@ -28,7 +28,7 @@ const BACKLOG: usize = 10_000;
 const BACKLOG_BYTES: usize = 32 << 20;
 /// If about this many bytes are written during a compaction, it is done again while nothing else is
 /// written: the file would grow faster than it is made smaller.
-const MOST_RECENT: usize = 2 << 20;
+const MAX_RECENT: usize = 2 << 20;
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
 /// The least time between two attempts to shrink a file that is too large.
@@ -239,7 +239,7 @@ impl Writer {
         }
         self.shared.queue.remove(weight);
         if let Compaction::UnderWay(recent) = &self.compaction
-            && super::weight(recent) > MOST_RECENT
+            && super::weight(recent) > MAX_RECENT
         {
             self.compaction = Compaction::Abandoned;
             self.look_at_size();

@@ -121,7 +121,7 @@ pub fn unanswered(outcome: Outcome, reason: Option<&str>) -> Option<String> {
 mod tests {
     //! Who is asked about what, and what an id stands for.
 
-    use std::collections::HashSet;
+    use crate::model::maps::HashSet;
 
     use serde_json::value::RawValue;
 

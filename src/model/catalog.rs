@@ -3,7 +3,6 @@
 //! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
 //! or for a local tool the configuration, did not say.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -13,6 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::visible::{brief, line};
 use super::{InputSchema, Members, form, limits};
+
+use crate::model::maps::{HashMap, HashSet};
 
 mod left_out;
 
@@ -58,7 +59,7 @@ pub struct Tool {
 pub const MAX_FLAW: usize = 200;
 
 /// The most tools that a sentence about definitions names.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// What to do about definitions that clients cannot read, and about schemas that cannot be checked.
 pub const DEFINITION_CURE: &str = "Tell the server's author, or look for a newer version of the \
@@ -98,7 +99,7 @@ impl Catalog {
     ) -> (Self, Vec<LeftOut>) {
         let mut kept = Vec::with_capacity(tools.len());
         let mut left_out = Vec::new();
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         for (index, raw) in tools.into_iter().enumerate() {
             let mut leave_out = |fault, why: String| left_out.push(LeftOut { index, why, fault });
             match super::json::string_member(raw.get(), "name") {
@@ -309,8 +310,8 @@ fn fault(
 /// The first of `items`, and how many more there are; empty if there is none.
 pub fn listed(items: impl Iterator<Item = String>) -> String {
     let mut named: Vec<String> = items.collect();
-    let more = named.len().saturating_sub(MOST_NAMED);
-    named.truncate(MOST_NAMED);
+    let more = named.len().saturating_sub(MAX_NAMED);
+    named.truncate(MAX_NAMED);
     if more > 0 {
         named.push(format!("and {more} more"));
     }

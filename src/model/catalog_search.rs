@@ -3,7 +3,6 @@
 //!
 //! Must not: decide which tools a model has to search for (offer.rs does), or make a call.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokenizer};
@@ -16,10 +15,12 @@ use super::schema::refusal;
 use super::sentences::sentence;
 use super::{Call, Members, Offer, Own, Route, Table, Target, form, member, own, string_member};
 
+use crate::model::maps::HashMap;
+
 /// How many tools an answer has, unless the model says how many.
 const FEW: usize = 5;
 /// About how many bytes of definitions an answer may have.
-const MOST_BYTES: usize = 100 << 10;
+const MAX_BYTES: usize = 100 << 10;
 /// How many texts are measured for the usual length of one.
 const SAMPLE: usize = 500;
 /// How deep in a schema names of parameters are looked for.
@@ -143,7 +144,7 @@ pub fn find(arguments: &str, offer: &Offer, table: Option<&Table>) -> Result<Str
     let query = own::string(arguments, "query")?;
     let limit = own::number(arguments, "limit")?.unwrap_or(FEW);
     let mut tools = Vec::new();
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BYTES;
     let definitions = offer.find(&query).filter_map(|name| {
         let given = match table {
             Some(table) => table.name_of(name, offer.searched_route(name)?)?,

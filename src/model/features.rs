@@ -4,7 +4,6 @@
 //! Must not: change a byte of a server's definition other than the name of a prompt and members that
 //! are `null`, or know a connection.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +13,8 @@ use super::catalog::{MAX_FLAW, listed};
 use super::naming::Nameless;
 use super::visible::{brief, line};
 use super::{BackendName, Naming, form, json, naming, string_member};
+
+use crate::model::maps::HashSet;
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +44,8 @@ impl Feature {
 }
 
 /// The most features of one server, and the most bytes of them: the bridge keeps them all.
-const MOST: usize = 5_000;
-const MOST_BYTES: usize = 4 << 20;
+const MAX: usize = 5_000;
+const MAX_BYTES: usize = 4 << 20;
 
 /// The features of one server, each in the server's order.
 #[derive(Debug, Default)]
@@ -79,7 +80,7 @@ impl Features {
         for (place, definition) in definitions.into_iter().enumerate() {
             let json = form::trimmed(definition.get(), kind.shape());
             let id = string_member(&json, kind.key);
-            let has_room = self.items.len() < MOST && self.bytes + json.len() <= MOST_BYTES;
+            let has_room = self.items.len() < MAX && self.bytes + json.len() <= MAX_BYTES;
             let flaw = form::flaw(&json, kind.shape());
             match id {
                 Some(id) if has_room && flaw.is_none() => {
@@ -198,7 +199,7 @@ impl FeatureView {
 
     /// The definitions for clients. Of two with one URI, the first server's is there.
     pub fn definitions(&self, kind: Feature) -> Vec<String> {
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let first = self.items(kind).filter(|(_, id, _)| seen.insert(*id));
         let text = |(_, id, item): (_, &str, &Item)| match json::around(&item.json, "name") {
             Some((before, after)) if kind == Feature::PROMPT => {

@@ -18,7 +18,7 @@ use super::visible::at_most;
 use super::{BackendName, Catalog, Content, Rights, ToolFilter};
 
 /// The most mistakes that are named: a long configuration is corrected in one go.
-const MOST_IDLE: usize = 50;
+const MAX_IDLE: usize = 50;
 
 /// Globs, some of which match only calls with certain arguments.
 #[derive(Debug, Clone, Default)]
@@ -112,7 +112,7 @@ pub fn idle<'a>(
     let renamed = renamed.map(|name| format!("`{name}` (tools.rename of {backend})"));
     let idle: Vec<String> = globs.chain(renamed).collect();
     let is_any = !tools.is_empty() && !idle.is_empty();
-    let named = at_most(&idle, MOST_IDLE);
+    let named = at_most(&idle, MAX_IDLE);
     is_any.then(|| format!("Of its {} tools, none matches {named}.", tools.len()))
 }
 
@@ -177,7 +177,7 @@ mod tests {
         );
         let (empty, _) = Catalog::mcp(None, Vec::new());
         assert_eq!(idle(&fs, &empty, rules, [].into_iter()), None);
-        let many: Vec<String> = (0..=MOST_IDLE).map(|number| format!("no{number}")).collect();
+        let many: Vec<String> = (0..=MAX_IDLE).map(|number| format!("no{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let tools = ToolFilter { allow: None, deny: globs(&many) };
         let naming = Naming { tools, ..Naming::default() };

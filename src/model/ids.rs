@@ -231,13 +231,14 @@ impl RunKey {
 mod tests {
     //! What is one id.
 
-    use std::collections::HashSet;
+    use crate::model::maps::HashSet;
 
     use super::*;
 
     #[test]
     fn ids_in_paths_are_compared_without_letter_case() {
-        let ids: HashSet<RunId> = ["run_A", "RUN_a", "run_b"].map(RunId::from).into();
+        let ids: HashSet<RunId> =
+            ["run_A", "RUN_a", "run_b"].into_iter().map(RunId::from).collect();
         assert_eq!(ids.len(), 2);
         assert!(ids.contains(&"rUn_B".into()) && !ids.contains(&"run_".into()));
         assert_eq!(Workspace::from("ACME"), "acme".into());

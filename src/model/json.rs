@@ -86,7 +86,7 @@ impl<'a> Members<'a> {
 
     /// The first duplicate key.
     pub fn duplicate(&self) -> Option<&str> {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = crate::model::maps::HashSet::default();
         self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
     }
 }

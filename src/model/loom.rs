@@ -6,7 +6,7 @@
 //! Must not: know how a call is made. A set is answered whole: the runtime fails a run for a result
 //! that is missing, comes twice, or is a text where its tool returns an object.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -17,8 +17,10 @@ use super::{
     pending,
 };
 
+use crate::model::maps::HashSet;
+
 /// The most items of one set.
-const MOST: usize = 128;
+const MAX: usize = 128;
 
 /// Stands in place of a backend's name where a person confirms a tool that the bridge does not have;
 /// no backend may have this name.
@@ -78,9 +80,9 @@ impl Set {
     pub fn read(body: &str) -> Result<Self, String> {
         let set: Self = serde_json::from_str(body)
             .map_err(|error| format!("The body is no set of external tools: {error}."))?;
-        let mut ids = HashSet::new();
-        if !(1..=MOST).contains(&set.items.len()) {
-            return Err(format!("`items` has 1 to {MOST} items."));
+        let mut ids = HashSet::default();
+        if !(1..=MAX).contains(&set.items.len()) {
+            return Err(format!("`items` has 1 to {MAX} items."));
         }
         match set.items.iter().find(|item| !ids.insert(&item.tool_call_id)) {
             Some(twice) => Err(format!("`tool_call_id` {:?} is there twice.", twice.tool_call_id)),

@@ -2,11 +2,10 @@
 //! always takes the same way.
 
 #[cfg(not(test))]
-pub use std::collections::{HashMap, HashSet};
+use std::hash::RandomState as State;
 
 #[cfg(test)]
 type State = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
-#[cfg(test)]
+
 pub type HashMap<K, V> = std::collections::HashMap<K, V, State>;
-#[cfg(test)]
 pub type HashSet<K> = std::collections::HashSet<K, State>;

@@ -6,13 +6,15 @@
 //!
 //! Must not: know refs, runs or connections.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
 use super::OfferMode;
 use super::catalog::hex;
 use super::globs::Globs;
+
+use crate::model::maps::HashMap;
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;
@@ -82,7 +84,7 @@ pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
     // The first round gives every tool of a clash its suffix. A suffixed name can equal a name that
     // a server chose to look like it; further rounds take other hashes for both.
     for round in 0.. {
-        let mut holders: HashMap<&str, usize> = HashMap::new();
+        let mut holders: HashMap<&str, usize> = HashMap::default();
         for name in &names {
             *holders.entry(name).or_default() += 1;
         }

@@ -6,7 +6,7 @@
 //!
 //! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::{iter, mem};
 
@@ -28,6 +28,8 @@ use super::words::words;
 use super::{
     BackendName, Catalog, Content, InputSchema, Naming, Own, Review, Routes, hints, json, naming,
 };
+
+use crate::model::maps::HashMap;
 
 pub mod cost;
 mod definitions;

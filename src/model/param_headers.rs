@@ -3,13 +3,13 @@
 //!
 //! Must not: change an argument, or let one become more than the value of its header.
 
-use std::collections::HashSet;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::value::RawValue;
 
 use super::{Members, elements, member, schema};
+
+use crate::model::maps::HashSet;
 
 const MARK: &str = "x-mcp-header";
 /// Precedes the mark in the header's name.

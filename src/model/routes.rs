@@ -4,7 +4,7 @@
 //!
 //! Must not: know refs, or how names are made (offer.rs and naming.rs do).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::catalog::hex;
 use super::{BackendName, Call, InputSchema, Own, RefKind};
+
+use crate::model::maps::{HashMap, HashSet};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +140,7 @@ impl Routes {
             Target::Tool { .. } | Target::Stub => None,
         });
         let own = own.collect();
-        let searched = HashSet::new();
+        let searched = HashSet::default();
         Self { by_name, searched, own, digests, stored: OnceLock::new() }
     }
 
@@ -256,7 +258,7 @@ mod tests {
         ];
         let by_name = all.into_iter().map(|(name, route)| (name.into(), route)).collect();
         let digests = BTreeMap::from([(BackendName::parse("fs").unwrap(), "abc".to_owned())]);
-        Routes::new(by_name, digests).with_searched(HashSet::from(["fs_any".into()]))
+        Routes::new(by_name, digests).with_searched(HashSet::from_iter(["fs_any".into()]))
     }
 
     #[test]

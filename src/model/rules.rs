@@ -10,11 +10,12 @@
 mod reading;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::{ptr, slice};
 
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
+
+use crate::model::maps::HashSet;
 
 pub(super) use reading::ConditionTree;
 
@@ -133,7 +134,7 @@ const COMBINED: [&str; 5] = ["allOf", "anyOf", "oneOf", "then", "else"];
 fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value>> {
     let mut all = Vec::new();
     // References may lead in circles.
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     while let Some(schema) = here.pop() {
         if !seen.insert(ptr::from_ref(schema)) {
             continue;

@@ -2,7 +2,7 @@
 //!
 //! Must not: copy the spec's text (it may carry 50 MiB of attachments) or read it into values.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,10 +19,12 @@ use super::{
     string_member,
 };
 
+use crate::model::maps::{HashMap, HashSet};
+
 /// The most entries of `tools`, with the tools inside of them. MANTYX takes 64 of each.
-const MOST_TOOLS: usize = 4096;
+const MAX_TOOLS: usize = 4096;
 /// The most members of the spec itself.
-const MOST_MEMBERS: usize = 1 << 16;
+const MAX_MEMBERS: usize = 1 << 16;
 
 /// A spec as the caller sent it, with the position of its `tools`. All positions are offsets in
 /// `body`, of which the spec may be a part.
@@ -64,9 +66,9 @@ pub enum SpecError {
     ToolsNotAnArray,
     #[error("`agent` is not an object")]
     AgentNotAnObject,
-    #[error("`tools` has more than {MOST_TOOLS} entries, the tools inside of them included")]
+    #[error("`tools` has more than {MAX_TOOLS} entries, the tools inside of them included")]
     TooManyTools,
-    #[error("it has more than {MOST_MEMBERS} members")]
+    #[error("it has more than {MAX_MEMBERS} members")]
     TooManyMembers,
 }
 
@@ -300,7 +302,7 @@ impl Table {
         names: impl Iterator<Item = &'a Arc<str>>,
         caller: &HashSet<&str>,
     ) -> HashMap<Arc<str>, Arc<str>> {
-        let mut given = HashMap::new();
+        let mut given = HashMap::default();
         for name in names.filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
@@ -429,7 +431,7 @@ impl Spec {
         let chosen = Arc::clone(&table.rest.backends);
         let mut counts = BTreeMap::new();
         let mut hides = false;
-        let mut written: HashMap<&BackendName, Vec<Bytes>> = HashMap::new();
+        let mut written: HashMap<&BackendName, Vec<Bytes>> = HashMap::default();
         let in_order = offer.in_order(|name| chosen.contains(name));
         for &name in &in_order {
             let Some(offered) = offer.backend(name.as_str()) else { continue };
@@ -492,7 +494,7 @@ fn members(text: &str) -> Result<Members<'_>, SpecError> {
             |_| SpecError::NotAnObject,
         ));
     }
-    let members = Members::read_at_most(text, MOST_MEMBERS).map_err(|why| match why {
+    let members = Members::read_at_most(text, MAX_MEMBERS).map_err(|why| match why {
         Unread::NotJson(error) => SpecError::NotJson(error.to_string()),
         Unread::TooMany => SpecError::TooManyMembers,
     })?;
@@ -509,8 +511,8 @@ impl CallerRef {
         if text == "null" {
             return Ok(Vec::new());
         }
-        let elements = elements(text, MOST_TOOLS)?;
-        let mut room = MOST_TOOLS - elements.len();
+        let elements = elements(text, MAX_TOOLS)?;
+        let mut room = MAX_TOOLS - elements.len();
         let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get(), &mut room);
         elements.iter().map(read).collect()
     }

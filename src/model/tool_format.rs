@@ -23,7 +23,7 @@ const MAX_CALLS: usize = 128;
 /// The longest description of a tool in OpenAI's Chat Completions, in characters.
 const CHAT_DESCRIPTION: usize = 1024;
 /// The most places of a schema that a note names.
-const MOST_PLACES: usize = 5;
+const MAX_PLACES: usize = 5;
 /// Members that OpenAI's APIs refuse at the top of a schema. Anthropic's refuses the first three.
 const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "enum", "not"];
 
@@ -91,7 +91,7 @@ impl Format {
             Self::Event | Self::Mcp => return None,
         };
         if !refused_places.is_empty() {
-            let places = at_most(&refused_places, MOST_PLACES);
+            let places = at_most(&refused_places, MAX_PLACES);
             note(&format!(
                 "its schema is without {places}, which JSON Schema 2020-12 does not take"
             ));

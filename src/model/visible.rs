@@ -6,11 +6,11 @@
 use std::fmt::Write as _;
 
 /// The most of several names that a message has.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// The first of `names`, and how many more there are.
 pub fn first(names: &[String]) -> String {
-    at_most(names, MOST_NAMED)
+    at_most(names, MAX_NAMED)
 }
 
 /// The first `most` of `names`, and how many more there are.

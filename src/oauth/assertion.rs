@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::random;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use ring::rand::SystemRandom;
@@ -58,7 +59,7 @@ impl ClientKey {
             "iss": client,
             "sub": client,
             "aud": audience,
-            "jti": uuid::Uuid::new_v4().to_string(),
+            "jti": random::uuid().to_string(),
             "iat": now.as_secs(),
             "exp": (now + LIFETIME).as_secs(),
         });

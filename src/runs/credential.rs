@@ -18,7 +18,7 @@ use crate::upstream::{PostCredential, UpstreamCredential};
 /// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
 const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
 /// The most credentials that are remembered for one run; the oldest are forgotten first.
-const MOST: usize = 8;
+const MAX: usize = 8;
 
 /// The credential of one run.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Known {
     /// refused one.
     fn accept(&mut self, shown: &UpstreamCredential, now: Instant) -> bool {
         self.accepted.retain(|(known, _)| !known.is_same(shown));
-        if self.accepted.len() == MOST {
+        if self.accepted.len() == MAX {
             self.accepted.remove(0);
         }
         self.accepted.push((shown.clone(), now));
@@ -65,7 +65,7 @@ impl Known {
         self.creator.take_if(|creator| creator.is_same(shown));
         self.accepted.retain(|(known, _)| !known.is_same(shown));
         self.refused.retain(|known| !known.is_same(shown));
-        if self.refused.len() == MOST {
+        if self.refused.len() == MAX {
             self.refused.remove(0);
         }
         self.refused.push(shown.clone());
@@ -292,7 +292,7 @@ mod tests {
         for n in 0..100 {
             state.accept(&shown(&n.to_string()), now);
         }
-        assert_eq!(state.accepted.len(), MOST);
+        assert_eq!(state.accepted.len(), MAX);
         assert!(state.knows(&shown("99"), now) && !state.knows(&shown("91"), now));
         assert!(state.knows(&shown("a"), now), "the creator stays");
     }

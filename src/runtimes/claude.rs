@@ -7,7 +7,6 @@
 //!
 //! Must not: answer a tool that the bridge does not have; its owner may.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_PAD_INDIFFERENT;
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use rand::Rng as _;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -30,8 +28,10 @@ use super::{Asked, Runtime};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::http_client;
+use crate::model::maps::HashSet;
 use crate::model::runtime_call::{CLAUDE, SessionNews, THREAD, is_id};
 use crate::model::{Call, Members, string_member};
+use crate::random;
 
 /// The longest that the service lets a poll wait, in milliseconds.
 const BLOCK_MS: &str = "999";
@@ -46,10 +46,10 @@ const LONGEST_TTL: u64 = 60 * 60;
 /// The longest time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(30);
 /// The most pages of a session's history that are read.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 /// The most that the calls of a session and the ids of what has ended may take while its history is
 /// read, in bytes; and what each of them takes beside its texts.
-const MOST_OPEN: usize = 16 << 20;
+const MAX_OPEN: usize = 16 << 20;
 const ENTRY: usize = 64;
 
 /// An item of work.
@@ -106,7 +106,7 @@ pub(super) async fn listen(
     stop: &CancellationToken,
 ) -> Result<Infallible, LinkError> {
     let sessions = Arc::new(Semaphore::new(SESSIONS));
-    let worker = HeaderValue::try_from(format!("mantyx-bridge-{}", uuid::Uuid::new_v4()));
+    let worker = HeaderValue::try_from(format!("mantyx-bridge-{}", random::uuid()));
     let mut headers = link.headers.clone();
     headers.insert("anthropic-worker-id", worker.expect("an id is ASCII"));
     let path = ["v1", "environments", environment, "work", "poll"];
@@ -128,8 +128,7 @@ pub(super) async fn listen(
                 continue;
             }
         }
-        let pause = rand::rng().random_range(1_000..3_000);
-        sleep(Duration::from_millis(pause)).await;
+        sleep(Duration::from_secs(1) + Duration::from_secs(2).mul_f64(random::share())).await;
     }
 }
 
@@ -313,7 +312,7 @@ impl Claim {
         let path = ["v1", "sessions", session, "events", "stream"];
         // Opened first, so that no event falls between the two.
         let mut events = link.open(url(link, &path, &[]), &self.headers).await?;
-        let mut threads_over = HashSet::new();
+        let mut threads_over = HashSet::default();
         match self.past(&mut threads_over).await? {
             SessionNews::Over => return Ok(End::Done),
             SessionNews::Idle => {
@@ -329,7 +328,7 @@ impl Claim {
             match SessionNews::read(&event) {
                 SessionNews::Over => return Ok(End::Done),
                 SessionNews::Idle => *idle = Some(Instant::now() + IDLE),
-                SessionNews::ThreadOver(id) if threads_over.len() < MOST_PAGES => {
+                SessionNews::ThreadOver(id) if threads_over.len() < MAX_PAGES => {
                     threads_over.insert(id);
                 }
                 SessionNews::ThreadOver(_) | SessionNews::Neutral => (),
@@ -358,10 +357,10 @@ impl Claim {
         let offer = runtime.offer();
         let mut calls: Vec<(Call, String)> = Vec::new();
         let mut held = Budget::of_process().hold_for(Some(runtime.name.clone()));
-        let mut answered = HashSet::new();
+        let mut answered = HashSet::default();
         let mut last = SessionNews::Works;
         let mut page = String::new();
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let mut query = vec![("limit", "1000")];
             if !page.is_empty() {
                 query.push(("page", &page));
@@ -388,7 +387,7 @@ impl Claim {
             let ids = answered.iter().chain(&*threads_over).map(|id| ENTRY + id.len());
             let size = |call: &Call| 4 * ENTRY + call.args.get().len() + call.name.len();
             let size = ids.sum::<usize>() + calls.iter().map(|(call, _)| size(call)).sum::<usize>();
-            if size > MOST_OPEN {
+            if size > MAX_OPEN {
                 return Err(LinkError::Unreadable("its history is too long".to_owned()));
             }
             held.follow(size);

@@ -6,7 +6,7 @@
 pub(super) struct Ids {
     /// The last number of each prefix.
     #[cfg(test)]
-    counted: parking_lot::Mutex<std::collections::HashMap<&'static str, u64>>,
+    counted: parking_lot::Mutex<crate::model::maps::HashMap<&'static str, u64>>,
 }
 
 impl Ids {
@@ -14,7 +14,7 @@ impl Ids {
     #[cfg(not(test))]
     #[expect(clippy::unused_self, reason = "tests count the ids")]
     pub(super) fn next(&self, prefix: &'static str) -> String {
-        format!("{prefix}_{}", uuid::Uuid::new_v4().simple())
+        format!("{prefix}_{}", crate::random::uuid().simple())
     }
 
     #[cfg(test)]

@@ -3,7 +3,6 @@
 //!
 //! Must not: know what the members mean.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
@@ -11,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::model::answer::files::is_allowed;
+use crate::model::maps::HashMap;
 
 /// The mistake in a body, as the `message` of a 400 `invalid_request`.
 pub(super) type Invalid = String;
@@ -28,7 +28,7 @@ static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
             .with_format("attachment-type", is_allowed);
         (name, options.build(&schema).expect("the file is a schema"))
     };
-    ["spec", "attachments", "toolResult"].map(build).into()
+    ["spec", "attachments", "toolResult"].into_iter().map(build).collect()
 });
 
 /// Reads a whole body, which must be a JSON object that fits the definition `definition`. If a key

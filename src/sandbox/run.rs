@@ -5,7 +5,6 @@
 //!
 //! Must not: play the script, speak HTTP, or wait.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::results::FileNote;
 use super::{Charge, Spec, Turn, grow};
 use crate::clock;
+use crate::model::maps::{HashMap, HashSet};
 use crate::model::{Answer, RunId, SessionId, ToolUseId};
 use crate::sse::Frame;
 
@@ -139,8 +139,8 @@ impl Run {
                 frames: Vec::new(),
                 log_bytes: 0,
                 charge,
-                waiting: HashMap::new(),
-                abandoned: HashSet::new(),
+                waiting: HashMap::default(),
+                abandoned: HashSet::default(),
                 ended: None,
             }),
             last: watch::Sender::new(0),

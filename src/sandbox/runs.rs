@@ -2,7 +2,6 @@
 //!
 //! Must not: read a spec, or play one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -10,6 +9,7 @@ use serde_json::json;
 
 use super::{Refusal, Reply, Run, Sandbox, Snapshot, Spec, Turn, json, player, spec};
 use crate::clock::rfc3339;
+use crate::model::maps::HashMap;
 use crate::model::{RunId, SessionId};
 
 /// The stored runs.

@@ -2,7 +2,7 @@
 //!
 //! Must not: read a spec, or play a run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::clock::{self, rfc3339};
 use crate::model::SessionId;
+use crate::model::maps::HashMap;
 
 /// The most messages in a history; beyond that, the oldest are forgotten.
 const MAX_MESSAGES: usize = 10_000;

@@ -131,8 +131,8 @@ async fn results_share_a_connection_unless_they_are_large_or_it_has_just_failed(
         |base| Upstream::new(Url::parse(base).unwrap(), None, &Credential::Passthrough, state());
     let upstream = at("https://127.0.0.1:1");
     let shares = |bytes, attempt| upstream.client_of_posts(bytes, attempt).1;
-    assert!(shares(MOST_SHARED, 0));
-    assert!(!shares(MOST_SHARED + 1, 0) && !shares(1, 1));
+    assert!(shares(MAX_SHARED, 0));
+    assert!(!shares(MAX_SHARED + 1, 0) && !shares(1, 1));
     upstream.shares_again_later();
     assert!(!shares(1, 0));
     tokio::time::advance(UNSHARED).await;

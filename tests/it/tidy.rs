@@ -317,6 +317,41 @@ fn the_code_names_the_texts_of_the_lists_with_their_values() {
 }
 
 /// The check of directions sees into nested lists.
+/// The order of std's maps is another one in each process, and a seed of the simulation would take
+/// another way each time.
+#[test]
+fn maps_by_hash_are_those_of_model_maps() {
+    let is_std_map = Regex::new(r"std::collections::(\{[^}]*)?Hash(Map|Set)").expect("a pattern");
+    // rmcp's trait has std's map in its signatures.
+    let exceptions = ["src/model/maps.rs", "src/backend/mcp/http.rs"];
+    let offenders = sources(&["rs"]).into_iter().filter(|source| {
+        source.path.starts_with("src/")
+            && !is_test(&source.path)
+            && !exceptions.contains(&source.path.as_str())
+            && is_std_map.is_match(&source.text)
+    });
+    none(
+        "these files use std's HashMap or HashSet",
+        &offenders.map(|s| s.path).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn chance_is_drawn_from_random_alone() {
+    let draws = Regex::new(r"new_v4|rand::(rng|random)|getrandom::fill").expect("a pattern");
+    let offenders = sources(&["rs"]).into_iter().filter(|source| {
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        source.path.starts_with("src/")
+            && !is_test(&source.path)
+            && source.path != "src/random.rs"
+            && draws.is_match(code)
+    });
+    none(
+        "these files draw chance that no seed decides",
+        &offenders.map(|s| s.path).collect::<Vec<_>>(),
+    );
+}
+
 #[test]
 fn lists_of_uses_are_taken_apart() {
     let text =

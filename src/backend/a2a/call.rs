@@ -18,6 +18,7 @@ use super::threads::Thread;
 use super::wire::{Message, Operation, Reply as Wanted};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
+use crate::random;
 
 /// Sends `text` to the agent and waits for its answer to `call`.
 pub(super) async fn call(
@@ -149,7 +150,7 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<
 /// The message id: the same for every repetition of a call, so that an agent can recognise one.
 fn message_id(call: &CallRequest) -> Uuid {
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d57_4c0e_8f0b_4c55_9d3a_2f9f_51a2_7be4);
-    call.run_id().map_or_else(Uuid::new_v4, |run| {
+    call.run_id().map_or_else(random::uuid, |run| {
         let run = run.as_str();
         // The length keeps ("a/b", "c") and ("a", "b/c") apart.
         let name = format!("{}/{run}/{}", run.len(), call.tool_use.as_str());

@@ -10,7 +10,6 @@ use http::HeaderValue;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
 use super::failure::{A2aFailure, Exchanged};
 use super::grpc;
@@ -21,7 +20,7 @@ use super::{AgentSettings, result, wire};
 use crate::backend::CallError;
 use crate::backend::auth::Tokens;
 use crate::config::A2aBinding;
-use crate::{clock, http_client};
+use crate::{clock, http_client, random};
 
 /// The largest reply, in bytes.
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
@@ -61,7 +60,7 @@ impl Link {
     }
 
     async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
-        let request = wire::encode(&self.endpoint, operation, &Uuid::new_v4().to_string());
+        let request = wire::encode(&self.endpoint, operation, &random::uuid().to_string());
         let AgentSettings { config, tokens, .. } = &*self.settings;
         let mut headers = config.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));

@@ -2,7 +2,6 @@
 //!
 //! Must not: ask the agent anything, or give a run the conversation of another.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use crate::clock;
 use crate::error_chain::error_chain;
 use crate::journal::record::{Change, ConversationRecord, KEEP_CONVERSATION as KEEP, Key};
 use crate::journal::{Journal, Replica};
+use crate::model::maps::HashMap;
 use crate::model::{BackendName, CallRequest, CallingRun};
 
 /// The most conversations; the oldest go first.

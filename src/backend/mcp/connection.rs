@@ -4,7 +4,6 @@
 
 mod lists;
 
-use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +38,7 @@ use crate::backend::{
     About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
     ToolCall, peer,
 };
+use crate::model::maps::{HashMap, HashSet};
 use crate::model::redaction::Part;
 use crate::model::{BackendName, Catalog, Content, Feature, Features, ParamHeaders};
 use crate::tasks::{in_background, in_background_if_large, in_place_if_large};
@@ -400,7 +400,7 @@ impl Peer for Connection {
         let has_headers = self.has_headers;
         // A list may have megabytes.
         let examined = in_background(move || {
-            let mut param_headers = HashMap::new();
+            let mut param_headers = HashMap::default();
             let fits = |name: &str, tool: &RawValue| {
                 if has_headers {
                     param_headers.insert(name.to_owned(), Arc::new(ParamHeaders::of(tool.get())?));
@@ -416,7 +416,7 @@ impl Peer for Connection {
                     let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
                     as_tasks.map(|tool| tool.name.clone()).collect()
                 }
-                _ => HashSet::new(),
+                _ => HashSet::default(),
             };
             Examined { catalog, param_headers, as_tasks }
         });

@@ -302,7 +302,7 @@ fn config() -> StreamableHttpClientTransportConfig {
     // The client adds the address and the headers itself; rmcp need not know them.
     let mut config = StreamableHttpClientTransportConfig::with_uri("");
     let mut retry = ExponentialBackoff::default();
-    retry.max_times = Some(http::MOST_FAILURES);
+    retry.max_times = Some(http::MAX_FAILURES);
     retry.base_duration = Duration::from_millis(200);
     retry.max_delay = Some(Duration::from_secs(2));
     config.retry_config = Arc::new(retry);

@@ -4,6 +4,7 @@
 //! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
 //! a limit, or retry a request whose first try may have run.
 
+// The type in the signatures of rmcp's trait.
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +43,7 @@ mod request;
 mod session;
 
 pub(super) use answers::encoding;
-pub(super) use events::{MOST_FAILURES, Next, Source, Streams, message};
+pub(super) use events::{MAX_FAILURES, Next, Source, Streams, message};
 use events::{Role, StreamKind, events};
 pub(super) use failure::HttpFailure;
 pub(super) use reply::{ERROR_LIMIT, refusal, skip};

@@ -3,22 +3,22 @@
 //!
 //! Must not: do IO, or look into an item.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use crate::model::catalog::Cut;
+use crate::model::maps::HashSet;
 use crate::model::{Members, elements, limits};
 
 /// The most pages that are asked for.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 /// The most items that are read of one list. Of tools, [`limits::MAX_TOOLS`] are offered, and the log
 /// names the others. Items beyond this limit are not read at all, as a list may have no end.
-const MOST_ITEMS: usize = 10_000;
-const _: () = assert!(MOST_ITEMS > limits::MAX_TOOLS);
+const MAX_ITEMS: usize = 10_000;
+const _: () = assert!(MAX_ITEMS > limits::MAX_TOOLS);
 /// The most bytes that the items of one list may take.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// A list as its server gives it.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Pages {
             bytes: 0,
             pages: 0,
             first: 0,
-            cursors: HashSet::new(),
+            cursors: HashSet::default(),
             takes_empty,
         }
     }
@@ -100,7 +100,7 @@ impl Pages {
             self.first = items.len();
         }
         for item in items {
-            if self.bytes + item.get().len() > MOST_BYTES || self.items.len() == MOST_ITEMS {
+            if self.bytes + item.get().len() > MAX_BYTES || self.items.len() == MAX_ITEMS {
                 return Ok(Next::Cut);
             }
             self.bytes += item.get().len();
@@ -118,7 +118,7 @@ impl Pages {
         if cursor.is_empty() && !self.takes_empty {
             return Ok(Next::Done);
         }
-        if self.pages == MOST_PAGES || !self.cursors.insert(cursor.clone()) {
+        if self.pages == MAX_PAGES || !self.cursors.insert(cursor.clone()) {
             return Ok(Next::Cut);
         }
         Ok(Next::Page(cursor))

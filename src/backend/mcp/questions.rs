@@ -17,7 +17,7 @@ pub(super) const ROUNDS: usize = 10;
 const KEPT: &str = "mcpQuestions";
 const ROUND: &str = "round";
 /// The most links that an answer names.
-const MOST_LINKS: usize = 5;
+const MAX_LINKS: usize = 5;
 const REFUSED: &str = "the server wants input from the user before it runs the tool, and there is \
                        none: the client that has made the call cannot ask, or it is not permitted any \
                        more";
@@ -85,7 +85,7 @@ pub(super) fn links(error: &ErrorReply) -> String {
     let listed = error.data.as_ref().and_then(|data| member(data.get(), "elicitations"));
     let listed = listed.and_then(|listed| elements(listed.get()).ok()).into_iter().flatten();
     let links: Vec<String> =
-        listed.filter_map(|one| string_member(one.get(), "url")).take(MOST_LINKS).collect();
+        listed.filter_map(|one| string_member(one.get(), "url")).take(MAX_LINKS).collect();
     match links.join(" and ") {
         none if none.is_empty() => none,
         links => format!(" The user has to open {links} first; then call it again."),

@@ -31,7 +31,7 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
 const POST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How many addresses are tried in place of the one that the stream names.
-const MOST_PREFIXES: usize = 4;
+const MAX_PREFIXES: usize = 4;
 
 /// One connection, seen by rmcp as a transport.
 pub(super) struct Sse {
@@ -285,7 +285,7 @@ fn below_prefixes(stream: &Url, named: &Url) -> Vec<Url> {
     while let Some((parent, _)) = directory.rsplit_once('/') {
         directory = parent;
         let is_below = named.path().strip_prefix(directory).is_some_and(|it| it.starts_with('/'));
-        if directory.is_empty() || candidates.len() == MOST_PREFIXES {
+        if directory.is_empty() || candidates.len() == MAX_PREFIXES {
             break;
         }
         if !is_below {

@@ -5,7 +5,6 @@
 //!
 //! Must not: do IO, or know which transport carries a message.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -28,6 +27,7 @@ use crate::backend::{
     Called, ErrorReply, LiveRedaction, PeerErrorKind, Progress, Reply, RequestedPause,
 };
 use crate::model::json::one_line;
+use crate::model::maps::HashMap;
 use crate::model::{CallRequest, Members, member, string_member};
 
 mod calls;
@@ -40,14 +40,14 @@ use discovery::Discovery;
 pub(super) use handshake::{Handshake, says_no_revision};
 
 /// How many questions of a server wait at a time.
-const MOST_QUESTIONS: usize = 64;
+const MAX_QUESTIONS: usize = 64;
 /// How long a server may ask for a request that was given up: longer than any call may take.
 const STRAYS_ASK: Duration = Duration::from_secs(600);
 const PROGRESS: &str = "notifications/progress";
 const ELICIT: &str = "elicitation/create";
 const TOKEN: &str = "progressToken";
 /// Of how many bytes responses may wait for their calls before another one is read.
-const MOST_UNTAKEN: usize = 16 << 20;
+const MAX_UNTAKEN: usize = 16 << 20;
 
 /// One request whose result is kept as text.
 #[derive(derive_more::Debug, Default)]
@@ -299,9 +299,9 @@ impl ConnectionState {
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
     /// ones would be there at once: they come faster than the calls make their answers of them.
     pub(super) async fn has_room(&self) {
-        if *self.untaken.borrow() >= MOST_UNTAKEN {
+        if *self.untaken.borrow() >= MAX_UNTAKEN {
             // The sender lives as long as `self`.
-            self.untaken.subscribe().wait_for(|all| *all < MOST_UNTAKEN).await.ok();
+            self.untaken.subscribe().wait_for(|all| *all < MAX_UNTAKEN).await.ok();
         }
     }
 
@@ -532,7 +532,7 @@ pub(super) fn error_of(error: &RawValue) -> ErrorReply {
 /// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
 fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Box<RawValue>) {
     let mut kept = kept.lock();
-    if kept.len() == MOST_QUESTIONS {
+    if kept.len() == MAX_QUESTIONS {
         kept.clear();
     }
     kept.insert(id, text);

@@ -114,7 +114,7 @@ async fn a_decision_that_comes_while_the_call_is_dropped_is_none() {
 async fn so_many_wait_and_each_app_for_itself() {
     let approvals = Approvals::default();
     let mut waiting = Vec::new();
-    for number in 0..MOST {
+    for number in 0..MAX {
         let one = approvals.ask(&asked("a", &number.to_string(), "{}"), None, in_a_minute());
         waiting.push(one.unwrap());
     }
@@ -125,7 +125,7 @@ async fn so_many_wait_and_each_app_for_itself() {
     waiting.pop();
     assert!(one_more().is_ok(), "there is room again");
 
-    let large = format!("\"{}\"", "x".repeat(MOST_BYTES / 2));
+    let large = format!("\"{}\"", "x".repeat(MAX_BYTES / 2));
     let large = |id: &str| approvals.ask(&asked("c", id, &large), None, in_a_minute());
     let first = large("1");
     assert_eq!(large("2").err(), Some(TooMany), "two are too large");

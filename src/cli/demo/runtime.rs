@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{LIMIT, begin, indented, wait_until_ready, with_bridge};
 use crate::cli::{Client, Failure, Outcome, parse, print};
 use crate::config::Environment;
+use crate::random;
 use crate::sandbox::wires::{ENVIRONMENT, Meaning, Post, StandIn, Wire};
 
 /// More than all POSTs of one demo.
@@ -63,7 +63,7 @@ impl Runtime {
 async fn answer(env: &Environment, wire: Wire, name: &str, keys: &str) -> Outcome {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
-    let credential = Uuid::new_v4().to_string();
+    let credential = random::unguessable().to_string();
     let entry = format!("{{{keys}, url: 'http://{address}', credential: '{credential}'}}");
     let (posts, mut posted) = mpsc::channel(POSTS);
     let stand_in = Arc::new(StandIn::new(wire, credential, posts));

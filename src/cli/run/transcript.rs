@@ -3,10 +3,9 @@
 //!
 //! Must not: write anything.
 
-use std::collections::HashMap;
-
 use serde_json::value::RawValue;
 
+use crate::model::maps::HashMap;
 use crate::model::{Members, string_member};
 
 /// How many characters of a tool's arguments or result a line shows.

@@ -206,7 +206,7 @@ impl Api {
             }
             _ => {
                 return Err(bad_request(
-                    "One Idempotency-Key is taken, of 1 to 255 ASCII letters.",
+                    "One Idempotency-Key is taken, of 1 to 255 ASCII characters.",
                 ));
             }
         };

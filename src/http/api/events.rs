@@ -5,7 +5,7 @@
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::sight::Sight;
 use super::{Answered, Api, ApiRequest, App, Caller, approvals, response, runs, status};
 use crate::calls::changes::{Announcement, Change, ChangeText};
 use crate::model::AppName;
+use crate::model::maps::HashMap;
 use crate::run_store::RunStore;
 use crate::sse::Frame;
 

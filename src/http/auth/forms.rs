@@ -17,9 +17,9 @@ use crate::http::response::{BoxError, ReadError};
 /// The largest form, which holds one token.
 const MAX_FORM: usize = 8 << 10;
 /// How many forms are read at once.
-const MOST_FORMS: usize = 32;
+const MAX_FORMS: usize = 32;
 /// How many of them one peer may have, if the bridge can tell it from others.
-const MOST_OF_PEER: usize = 8;
+const MAX_OF_PEER: usize = 8;
 /// How long a form may take to arrive.
 const FORM_TIME: Duration = Duration::from_secs(5);
 
@@ -52,8 +52,8 @@ impl Forms {
         forms.retain(|_, of_peer| Arc::strong_count(of_peer) > 1);
         let all: usize = forms.values().map(|of_peer| Arc::strong_count(of_peer) - 1).sum();
         let of_peer = forms.entry(peer).or_default();
-        let has_share = !peer.is_shared() && Arc::strong_count(of_peer) > MOST_OF_PEER;
-        (all < MOST_FORMS && !has_share).then(|| Arc::clone(of_peer))
+        let has_share = !peer.is_shared() && Arc::strong_count(of_peer) > MAX_OF_PEER;
+        (all < MAX_FORMS && !has_share).then(|| Arc::clone(of_peer))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         let begun = Instant::now();
         let status =
             |read: Result<Bytes, ReadError>| Response::from(read.unwrap_err()).status().as_u16();
-        let all = join_all((0..MOST_FORMS).map(|_| forms.read(LOCAL, stuck())));
+        let all = join_all((0..MAX_FORMS).map(|_| forms.read(LOCAL, stuck())));
         let one_more = async {
             tokio::task::yield_now().await;
             let refused = Response::from(forms.read(LOCAL, full("token=x")).await.unwrap_err());
@@ -105,7 +105,7 @@ mod tests {
     async fn one_peer_leaves_places_to_others() {
         let forms = Forms::default();
         let peer = |last| ClientKey::Address(Ipv4Addr::new(192, 0, 2, last).into());
-        let stuck = join_all((0..MOST_FORMS).map(|_| forms.read(peer(1), stuck())));
+        let stuck = join_all((0..MAX_FORMS).map(|_| forms.read(peer(1), stuck())));
         let another = async {
             tokio::task::yield_now().await;
             forms.read(peer(2), full("token=x")).await.unwrap()
@@ -113,7 +113,7 @@ mod tests {
         let (stuck, another) = tokio::join!(stuck, another);
         assert_eq!(another, "token=x");
         let refused = |read: &&Result<_, _>| matches!(read, Err(ReadError::TooManyForms));
-        assert_eq!(stuck.iter().filter(refused).count(), MOST_FORMS - MOST_OF_PEER);
+        assert_eq!(stuck.iter().filter(refused).count(), MAX_FORMS - MAX_OF_PEER);
         assert!(forms.0.lock().values().all(|of_peer| Arc::strong_count(of_peer) == 1));
     }
 }

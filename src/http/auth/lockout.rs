@@ -13,7 +13,7 @@ use crate::config::Rate;
 /// The failures that a peer may have before the bridge makes it wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };
 /// The most peers that are remembered.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 
 /// The lockout of all peers.
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ impl Lockout {
     /// Records a failure. If the peer has failed too often, returns how long it has to wait.
     pub fn note(&self, peer: ClientKey, now: Instant) -> Option<Duration> {
         let mut peers = self.peers.lock();
-        if peers.len() >= MOST && !peers.contains_key(&peer) {
+        if peers.len() >= MAX && !peers.contains_key(&peer) {
             peers.retain(|_, bucket| !bucket.is_full(RATE, now));
         }
         // If the table is full of failing peers, new ones share one entry, so that memory stays
         // bounded.
-        let peer = if peers.len() >= MOST && !peers.contains_key(&peer) {
+        let peer = if peers.len() >= MAX && !peers.contains_key(&peer) {
             ClientKey::Unknown
         } else {
             peer
@@ -107,10 +107,10 @@ mod tests {
     fn no_more_than_so_many_are_remembered() {
         let lockout = Lockout::default();
         let now = Instant::now();
-        for uid in 0..2 * u32::try_from(MOST).unwrap() {
+        for uid in 0..2 * u32::try_from(MAX).unwrap() {
             lockout.note(ClientKey::User(uid), now);
         }
-        assert!(lockout.peers.lock().len() <= MOST + 1);
+        assert!(lockout.peers.lock().len() <= MAX + 1);
         assert!(lockout.brake(ClientKey::User(0), now).is_none());
         // Those that have behaved since are forgotten.
         let later = now + Duration::from_secs(2);

@@ -28,10 +28,10 @@ const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long a link to sign in can be followed, once.
 const LINK_LIFE: Duration = Duration::from_secs(60);
 /// The most such links of one token; beyond that, its oldest one ends.
-const MOST_LINKS: usize = 16;
+const MAX_LINKS: usize = 16;
 /// The most sessions at once. Beyond that, the token with the most sessions loses its oldest one,
 /// so that a person who signs in many times does not sign out others.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// The header in which the page shows the key of its session.
 pub const KEY_HEADER: &str = "x-bridge-key";
@@ -85,7 +85,7 @@ impl Sessions {
         let now = Instant::now();
         let mut open = self.open.lock();
         open.retain(|_, session| session.until > now);
-        if open.len() >= MOST {
+        if open.len() >= MAX {
             let of = |token| open.values().filter(move |session| session.token == token);
             let tokens = open.values().map(|session| session.token);
             let most = tokens.max_by_key(|token| of(*token).count());
@@ -105,7 +105,7 @@ impl Sessions {
     pub fn link(&self, token: TokenHash) -> Result<String, NoRandom> {
         let ticket = random()?;
         let mut links = self.links.lock();
-        if links.iter().filter(|(_, by, _)| *by == token).count() == MOST_LINKS {
+        if links.iter().filter(|(_, by, _)| *by == token).count() == MAX_LINKS {
             let oldest = links.iter().position(|(_, by, _)| *by == token);
             oldest.and_then(|oldest| links.remove(oldest));
         }
@@ -163,7 +163,7 @@ impl Sessions {
 
 fn random() -> Result<String, NoRandom> {
     let mut random = [0; 32];
-    getrandom::fill(&mut random)?;
+    crate::random::fill(&mut random)?;
     Ok(hex(&random))
 }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(sessions.follow(&second), None, "too late");
         let of_another = sessions.link(TokenHash::of(b"two")).unwrap();
         let oldest = link();
-        let all: Vec<String> = (0..MOST_LINKS).map(|_| link()).collect();
+        let all: Vec<String> = (0..MAX_LINKS).map(|_| link()).collect();
         assert_eq!(sessions.follow(&oldest), None, "too many");
         assert!(all.iter().all(|link| sessions.follow(link) == Some(token)));
         assert!(sessions.follow(&of_another).is_some(), "nobody's link ends by another's");
@@ -290,11 +290,11 @@ mod tests {
     async fn there_are_only_so_many() {
         let sessions = Sessions::default();
         let first = begin(&sessions, "one");
-        for _ in 0..MOST {
+        for _ in 0..MAX {
             tokio::time::advance(Duration::from_secs(1)).await;
             begin(&sessions, "one");
         }
-        assert_eq!(sessions.open.lock().len(), MOST);
+        assert_eq!(sessions.open.lock().len(), MAX);
         assert_eq!(sessions.token(&request(&[&first])), None, "the oldest has ended");
     }
 
@@ -302,7 +302,7 @@ mod tests {
     async fn nobody_signs_others_out() {
         let sessions = Sessions::default();
         let other = begin(&sessions, "other");
-        for _ in 0..2 * MOST {
+        for _ in 0..2 * MAX {
             tokio::time::advance(Duration::from_secs(1)).await;
             begin(&sessions, "one");
         }

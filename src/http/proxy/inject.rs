@@ -16,13 +16,12 @@ use tracing::{info, warn};
 use super::forward::{ASK_WITHIN, away};
 use super::{Answered, Body, Code, Outgoing, id_in, response};
 use crate::error_chain::error_chain;
-use crate::http::auth::App;
 use crate::model::ids::as_segment;
 use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
-use crate::run_store::{How, NotStarted, Owned, RunStore, Session};
+use crate::run_store::{How, NotStarted, Owned, Session};
 use crate::runs::NewRun;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -184,7 +183,7 @@ impl Outgoing<'_> {
 
     /// The tools that the app may use now; its rights may have changed while the spec arrived.
     fn offer(&self) -> Arc<Offer> {
-        offer(self.runs, &self.caller.app)
+        self.runs.calls.offer_for(&self.caller.app)
     }
 
     /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
@@ -226,7 +225,7 @@ impl Outgoing<'_> {
         let bytes = taken.body.len() + size(&self.offer());
         let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
         let inject = move || -> Answered<(Injected, Option<Bytes>)> {
-            Ok((spec.inject(&offer(&runs, &app), &selection)?, spec.tools()))
+            Ok((spec.inject(&runs.calls.offer_for(&app), &selection)?, spec.tools()))
         };
         Ok(Some(self.views.work_if_large(&self.caller.app.name, bytes, inject).await??))
     }
@@ -352,13 +351,6 @@ async fn answered(sent: impl Future<Output = Response<Body>>) -> Answered {
         let late = response::error(Code::UpstreamBroken, message);
         response::with_status(late, StatusCode::GATEWAY_TIMEOUT)
     })
-}
-
-/// The tools that `app` may use now.
-fn offer(runs: &RunStore, app: &Arc<App>) -> Arc<Offer> {
-    let present = runs.calls.app(&app.name);
-    let app = present.as_ref().unwrap_or(app);
-    runs.calls.backends.registry.offer().seen_by(&app.rights)
 }
 
 /// As many bytes of a spec as take as long to read as the tools of `offer` take to be put into one.

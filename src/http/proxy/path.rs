@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 /// How often a path is decoded before it counts as ambiguous; honest clients encode it at most
 /// twice.
-const MOST_DECODED: usize = 4;
+const MAX_DECODED: usize = 4;
 /// The segments that tell MANTYX's paths apart.
 const FIXED: &str = "v1 workspaces agent-runs agent-sessions eval-runs stream tool-results cancel \
                      messages";
@@ -30,7 +30,7 @@ impl NormalizedPath {
         let plain: Vec<String> = plain.collect();
         let mut text = path.to_owned();
         let mut settled = false;
-        for _ in 0..MOST_DECODED {
+        for _ in 0..MAX_DECODED {
             let next = decoded(&text);
             settled = next == text;
             text = next;

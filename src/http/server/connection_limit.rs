@@ -12,7 +12,6 @@
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use crate::http::ClientKey;
 use crate::model::AppName;
+use crate::model::maps::HashMap;
 
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.
@@ -152,7 +152,7 @@ impl Taken {
     /// Evicts the oldest unknown connection: of `peer`, or else of the peer that has the most.
     /// False if there is none.
     fn evict_unknown(&mut self, peer: Option<ClientKey>, now: Instant) -> bool {
-        let mut of_peers: HashMap<ClientKey, usize> = HashMap::new();
+        let mut of_peers: HashMap<ClientKey, usize> = HashMap::default();
         for entry in self.unknown() {
             *of_peers.entry(entry.peer).or_default() += 1;
         }

@@ -19,7 +19,7 @@ use memchr::memchr_iter;
 const SUBSTITUTE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
 /// The most bytes of a head; hyper refuses longer ones.
-const MOST: usize = super::connection::HEAD_BYTES;
+const MAX: usize = super::connection::HEAD_BYTES;
 
 /// The framing of one connection's requests, as far as they have arrived.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Gate {
             }
             rest = later;
         }
-        if self.held.len() > MOST {
+        if self.held.len() > MAX {
             self.ready.append(&mut self.held);
             self.end();
         }

@@ -27,7 +27,7 @@ use crate::model::maps::HashMap;
 const ALONE: Duration = Duration::from_secs(2 * 60);
 /// How many open requests one app may have, those included on which it has hung up: they hold memory
 /// and connections that no limit of the listener counts any more.
-const MOST: usize = 2048;
+const MAX: usize = 2048;
 
 /// The open requests.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ impl DetachedRequests {
         let mut open = self.open.lock();
         open.retain(|_, requests| Arc::strong_count(requests) > 1);
         let own = open.entry(app.clone()).or_default();
-        (Arc::strong_count(own) <= MOST).then(|| Arc::clone(own))
+        (Arc::strong_count(own) <= MAX).then(|| Arc::clone(own))
     }
 
     /// Waits for all open requests, at most `within`, and drops the remaining ones. Returns whether
@@ -203,7 +203,7 @@ mod tests {
         let app = app();
         let other = AppName::from("b");
         let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
-        let mut held: Vec<_> = (0..MOST).map(|_| Box::pin(hangs())).collect();
+        let mut held: Vec<_> = (0..MAX).map(|_| Box::pin(hangs())).collect();
         for answer in &mut held {
             assert!(futures_util::poll!(answer).is_pending());
         }

@@ -16,7 +16,7 @@ use crate::model::AppName;
 use crate::model::maps::HashMap;
 
 /// The most open requests over all apps and listeners. An app has no more than it leaves to others.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 /// The largest head of a request that is not counted, in bytes.
 const SMALL_HEAD: usize = 4 << 10;
 /// What a header takes beside its name and value (RFC 7541 §4.1).
@@ -46,7 +46,7 @@ impl OpenRequests {
         let all = counts.all + 1;
         let own = counts.by_app.get(app).map_or(1, |count| count + 1);
         // Each app may have one, so that no two apps can shut out a third.
-        if own > 1 && all + own > MOST {
+        if own > 1 && all + own > MAX {
             return None;
         }
         counts.all = all;
@@ -97,12 +97,12 @@ mod tests {
         let requests = OpenRequests::default();
         let [a, b, c] = ["a", "b", "c"].map(AppName::from);
         let mut of_a: Vec<_> = from_fn(|| requests.open(&a)).collect();
-        assert_eq!(of_a.len(), MOST / 2);
+        assert_eq!(of_a.len(), MAX / 2);
         let of_b: Vec<_> = from_fn(|| requests.open(&b)).collect();
-        assert_eq!(of_b.len(), MOST / 4);
+        assert_eq!(of_b.len(), MAX / 4);
         of_a.pop();
         assert!(requests.open(&a).is_none(), "the second app has left less to the first");
-        of_a.truncate(MOST / 4);
+        of_a.truncate(MAX / 4);
         assert!(requests.open(&a).is_some());
         assert!(requests.open(&c).is_some());
         drop((of_a, of_b));

@@ -26,6 +26,7 @@ use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
 use crate::journal::postgres::Postgres;
 use crate::journal::record::Slot;
 use crate::model::maps::{HashMap, HashSet};
+use crate::random;
 
 /// The version of the tables that this bridge knows.
 const SCHEMA: i32 = 1;
@@ -291,7 +292,7 @@ impl Database {
 
     /// Adds this process to its group.
     pub(super) async fn join(&self, host: &str) -> Queried<Member> {
-        let id = Uuid::new_v4();
+        let id = random::uuid();
         let version = env!("CARGO_PKG_VERSION");
         let text = include_str!("sql/join.sql");
         let values: Values<'_> = &[&id, &self.group, &host, &version];

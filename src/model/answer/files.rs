@@ -3,13 +3,13 @@
 //!
 //! Must not: leave a file out without a line that says so, or give one a name that leads anywhere.
 
-use std::collections::HashSet;
-
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::{Deserialize, Serialize};
+
+use crate::model::maps::HashSet;
 
 /// The most files of one answer (agent-runs-protocol §8).
 pub const MAX_FILES: usize = 20;

@@ -8,12 +8,12 @@
 //!
 //! Must not: be shown in place of the card. What goes to MANTYX is the card's own bytes.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
 use crate::model::canonical::{Node, Unclear};
+use crate::model::maps::{HashMap, HashSet};
 
 /// The messages of a card: a2a.proto of A2A 1.0, `AgentCard` and what it is made of. A line has the
 /// path of a message from the top and its members; in the path, `*` is each element of a list, and

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Feature, FeatureView, Features, MOST, MOST_BYTES, fits};
+use super::{Feature, FeatureView, Features, MAX, MAX_BYTES, fits};
 use crate::model::ids::BackendName;
 use crate::model::naming::Naming;
 
@@ -113,14 +113,14 @@ fn a_server_offers_only_so_much() {
         let text = format!(r#"{{"uri":"x://{number}","name":"n","description":"{text}"}}"#);
         RawValue::from_string(text).unwrap()
     };
-    let large = "x".repeat(MOST_BYTES / 2);
+    let large = "x".repeat(MAX_BYTES / 2);
     let all = vec![one(1, &large), one(2, &large), one(3, "")];
     features.add(Feature::RESOURCE, all);
     assert_eq!(features.of(Feature::RESOURCE).count(), 2);
     let mut features = Features::new(false);
-    let all = (0..=MOST).map(|number| one(number, "")).collect();
+    let all = (0..=MAX).map(|number| one(number, "")).collect();
     features.add(Feature::RESOURCE, all);
-    assert_eq!(features.of(Feature::RESOURCE).count(), MOST);
+    assert_eq!(features.of(Feature::RESOURCE).count(), MAX);
     let told = features.left_out().unwrap();
     assert!(told.contains("it is one more than a server may have"), "{told}");
 }

@@ -13,14 +13,14 @@ use crate::model::Members;
 use crate::model::json::{elements, quoted};
 
 /// The most changes of one schema.
-const MOST: usize = 32;
+const MAX: usize = 32;
 
 /// `schema` without the keywords that such an API refuses, and their places. A subschema that is none
 /// becomes `{}`.
 pub fn for_api(schema: &str) -> (String, Vec<String>) {
     let mut text = schema.to_owned();
     let mut places = Vec::new();
-    while places.len() < MOST {
+    while places.len() < MAX {
         let Ok(value) = read(&text) else { break };
         let Some(place) = refused(&value) else { break };
         let Some(Located { place, keyword, .. }) = Located::new(&value, &place) else { break };

@@ -14,7 +14,7 @@ use super::walk::{Step, each_subschema, steps};
 use crate::model::visible;
 
 /// The most parts that one schema may have unchecked. With more, none of it is checked.
-const MOST_LEFT_OUT: usize = 32;
+const MAX_LEFT_OUT: usize = 32;
 /// The longest reason for one, in bytes.
 const MAX_WHY: usize = 120;
 
@@ -65,7 +65,7 @@ impl Usable {
             };
             let unusable = || format!("its schema cannot be used: {}", bad.told());
             let cut = Cut::new(&schema, &bad.place).ok_or_else(unusable)?;
-            if left_out.len() == MOST_LEFT_OUT {
+            if left_out.len() == MAX_LEFT_OUT {
                 return Err(unusable());
             }
             left_out.push(bad.told());

@@ -442,18 +442,18 @@ fn a_kept_table_leads_where_it_led() {
 fn reading_stops_at_the_limits() {
     let read = |text: String| Spec::of(RunKind::Agent, Bytes::from(text)).map(|_| ());
     let list = |count| vec!["0"; count].join(",");
-    assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MOST_TOOLS))), Ok(()));
+    assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MAX_TOOLS))), Ok(()));
     let over = Err(SpecError::TooManyTools);
-    assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MOST_TOOLS + 1))), over);
+    assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MAX_TOOLS + 1))), over);
     // It is one limit for all the lists inside.
     let server = |tools| format!(r#"{{"kind":"mcp_local","name":"s","tools":[{}]}}"#, list(tools));
     let two = |tools| format!("{{\"tools\":[{},{}]}}", server(tools), server(tools));
-    assert_eq!(read(two(MOST_TOOLS / 2 - 1)), Ok(()));
-    assert_eq!(read(two(MOST_TOOLS / 2)), over);
+    assert_eq!(read(two(MAX_TOOLS / 2 - 1)), Ok(()));
+    assert_eq!(read(two(MAX_TOOLS / 2)), over);
     let members = |count| {
         let members = (0..count).map(|at| format!("\"{at}\":0")).collect::<Vec<_>>();
         format!("{{{}}}", members.join(","))
     };
-    assert_eq!(read(members(MOST_MEMBERS)), Ok(()));
-    assert_eq!(read(members(MOST_MEMBERS + 1)), Err(SpecError::TooManyMembers));
+    assert_eq!(read(members(MAX_MEMBERS)), Ok(()));
+    assert_eq!(read(members(MAX_MEMBERS + 1)), Err(SpecError::TooManyMembers));
 }

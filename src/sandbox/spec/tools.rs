@@ -4,7 +4,6 @@
 //!
 //! Must not: change a byte of an Agent Card or of a server's `serverInfo`; they are echoed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::unreadable;
+use crate::model::maps::HashMap;
 use crate::model::{Members, elements};
 use crate::sandbox::{Invalid, read};
 

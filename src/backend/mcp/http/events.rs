@@ -28,7 +28,7 @@ use crate::sse::{Fields, Frame, FrameTooLarge, Framer};
 
 /// How many times in a row the standing stream may fail to open before the server counts as gone.
 /// rmcp tries as often, about two seconds in all.
-pub(in crate::backend::mcp) const MOST_FAILURES: usize = 4;
+pub(in crate::backend::mcp) const MAX_FAILURES: usize = 4;
 
 /// If a stream lived this long before it ended, that does not count as a failure.
 const LIVED: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
 const LONGEST_RESUME_WAIT: Duration = Duration::from_secs(5);
 
 /// How many bytes of one oversized frame are skipped. More is a flood, not an answer.
-const MOST_PAST: u64 = 32 << 20;
+const MAX_PAST: u64 = 32 << 20;
 
 /// The waits of a server's `retry` that the bridge follows, in milliseconds.
 const SHORTEST_RETRY: u64 = 200;
@@ -138,7 +138,7 @@ impl Streams {
     pub(super) fn failed(&mut self, kind: StreamKind) -> bool {
         let attempts = self.attempts(kind);
         attempts.failures += 1;
-        attempts.failures >= MOST_FAILURES && self.was_opened(StreamKind::Standing)
+        attempts.failures >= MAX_FAILURES && self.was_opened(StreamKind::Standing)
     }
 
     pub(super) fn ended(&mut self, kind: StreamKind) {
@@ -394,7 +394,7 @@ impl Source {
                     self.framer.push(&chunk);
                     if let Some(finder) = &mut self.finder {
                         finder.read(&chunk);
-                        if finder.size > MOST_PAST {
+                        if finder.size > MAX_PAST {
                             let why = NotRead::TooLarge { limit: LIMIT, size: None };
                             return Next::Broken(SseError::Body(why.to_string().into()));
                         }

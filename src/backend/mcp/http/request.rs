@@ -25,7 +25,7 @@ const SERVERS_LOG: &str =
     "see how the server, or the proxy before it, is set to redirect this `url`";
 
 /// How many redirects are followed.
-const MOST_REDIRECTS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// The `Host` for a server behind a unix socket. Servers that check it want a loopback name: some
 /// require a port, some ignore it. With the default port, this is the same as `localhost` alone.
@@ -99,7 +99,7 @@ impl Endpoint {
         body: &Body,
     ) -> Result<reqwest::Response, HttpFailure> {
         let mut url = url.clone();
-        for _hop in 0..=MOST_REDIRECTS {
+        for _hop in 0..=MAX_REDIRECTS {
             if let Some(pause) = self.pause.open() {
                 return Err(HttpFailure::Paused(pause));
             }
@@ -136,7 +136,7 @@ impl Endpoint {
             }
             url = target;
         }
-        let why = format!("the server redirects more than {MOST_REDIRECTS} times");
+        let why = format!("the server redirects more than {MAX_REDIRECTS} times");
         Err(HttpFailure::NotSent(why, Some(SERVERS_LOG.into())))
     }
 

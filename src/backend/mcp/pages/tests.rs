@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::{BadPages, MOST_ITEMS, MOST_PAGES, Next, Pages};
+use super::{BadPages, MAX_ITEMS, MAX_PAGES, Next, Pages};
 
 fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
     pages.add(&RawValue::from_string(page.to_owned()).unwrap())
@@ -75,13 +75,13 @@ fn a_circle_is_seen() {
 #[test]
 fn beyond_the_limits_what_came_before_is_kept() {
     let mut pages = Pages::new("tools", false);
-    for number in 1..MOST_PAGES {
+    for number in 1..MAX_PAGES {
         let next = add(&mut pages, &format!(r#"{{"tools":[],"nextCursor":"{number}"}}"#));
         assert!(matches!(next, Ok(Next::Page(_))));
     }
     assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Ok(Next::Cut));
 
-    let many = vec!["0"; MOST_ITEMS].join(",");
+    let many = vec!["0"; MAX_ITEMS].join(",");
     assert_eq!(
         add(&mut Pages::new("tools", false), &format!(r#"{{"tools":[{many}]}}"#)),
         Ok(Next::Done)
@@ -89,7 +89,7 @@ fn beyond_the_limits_what_came_before_is_kept() {
     let page = format!(r#"{{"tools":[{many},0]}}"#);
     let mut pages = Pages::new("tools", false);
     assert_eq!(add(&mut pages, &page), Ok(Next::Cut));
-    assert_eq!(pages.items.len(), MOST_ITEMS);
+    assert_eq!(pages.items.len(), MAX_ITEMS);
 
     let mut pages = Pages::new("tools", false);
     let large = format!(r#"{{"tools":["a","{}","b"]}}"#, "x".repeat(33 * 1024 * 1024));

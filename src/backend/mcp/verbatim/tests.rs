@@ -32,7 +32,7 @@ fn waiting() -> (ConnectionState, Arc<RawRequest>) {
 /// A connection on which no more responses may be read until the call's outcome is taken.
 pub(in crate::backend::mcp) fn full() -> (ConnectionState, Arc<RawRequest>) {
     let (state, raw_request) = waiting();
-    let text = format!(r#"{{"id":5,"result":"{}"}}"#, "x".repeat(MOST_UNTAKEN));
+    let text = format!(r#"{{"id":5,"result":"{}"}}"#, "x".repeat(MAX_UNTAKEN));
     message(state.incoming(&text));
     (state, raw_request)
 }
@@ -274,7 +274,7 @@ fn a_question_is_for_the_only_request_that_the_server_can_work_on() {
     assert!(!is_asked(), "the server may not know yet that the first was cancelled");
     state.incoming(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     assert!(is_asked());
-    for number in 0..=MOST_QUESTIONS {
+    for number in 0..=MAX_QUESTIONS {
         let unread = format!(
             r#"{{"jsonrpc":"2.0","id":{number},"method":"elicitation/create","params":{{"x":1e400}}}}"#
         );

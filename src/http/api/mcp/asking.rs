@@ -3,7 +3,6 @@
 //!
 //! Must not: know a call's content.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -12,11 +11,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::calls::Answering;
+use crate::model::maps::HashMap;
 use crate::model::{AppName, member};
+use crate::random;
 
 /// The most calls of an app that wait. Beyond that, the one that has waited for longest is
 /// cancelled.
-const MOST: usize = 256;
+const MAX: usize = 256;
 /// How long the outcome of a call is kept at least.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -46,10 +47,10 @@ impl AskingCalls {
 
     /// Keeps a call; returns its `requestState`.
     pub(super) fn insert(&self, call: AskingCall) -> String {
-        let state = uuid::Uuid::new_v4().simple().to_string();
+        let state = random::unguessable().simple().to_string();
         let mut calls = self.swept();
         let of_app = || calls.iter().filter(|(_, other)| other.app == call.app);
-        if of_app().count() >= MOST
+        if of_app().count() >= MAX
             && let Some((oldest, _)) = of_app().min_by_key(|(_, call)| call.since)
         {
             let oldest = oldest.clone();

@@ -6,7 +6,7 @@
 //!
 //! Must not: know a method or a call's content.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::asking::AskingCalls;
 use super::{List, Modes};
 use crate::model::AppName;
+use crate::model::maps::HashMap;
+use crate::random;
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most sessions of an app. Beyond that, the one that was unused for longest ends.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 /// How many questions a client leaves open.
 const QUESTIONS: usize = 64;
 /// How many cancellations of calls are remembered that have not come yet.
@@ -110,12 +112,12 @@ struct Asked {
 impl McpSessions {
     /// Begins a session of `app`; returns its id. `None` if the app has too many that are in use.
     pub(super) fn begin(&self, app: &AppName, modes: Modes) -> Option<String> {
-        let id = uuid::Uuid::new_v4().simple().to_string();
+        let id = random::unguessable().simple().to_string();
         let state = State {
             used: Instant::now(),
-            calls: HashMap::new(),
+            calls: HashMap::default(),
             cancelled: VecDeque::new(),
-            questions: HashMap::new(),
+            questions: HashMap::default(),
             stream: None,
         };
         let (state, over) = (Mutex::new(state), CancellationToken::new());
@@ -123,7 +125,7 @@ impl McpSessions {
         let mut sessions = self.sessions.lock();
         sessions.sweep();
         let own = sessions.by_app.entry(app.clone()).or_default();
-        if own.len() >= MOST {
+        if own.len() >= MAX {
             let idle = own.iter().filter(|(_, session)| !session.state.lock().is_used());
             let (oldest, _) = idle.min_by_key(|(_, session)| session.state.lock().used)?;
             let oldest = oldest.clone();
@@ -179,7 +181,7 @@ impl Session {
     /// Notes a question during the call of the request `call`; returns the id of the request for the
     /// client, as JSON.
     pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> String {
-        let id = format!("\"{}\"", uuid::Uuid::new_v4().simple());
+        let id = format!("\"{}\"", random::unguessable().simple());
         let mut state = self.state.lock();
         if state.questions.len() == QUESTIONS {
             // Their servers are told that the user cancels.
@@ -266,7 +268,7 @@ mod tests {
             sessions.begin(&app, Modes::default()).unwrap(),
         );
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
-        for _ in 0..MOST {
+        for _ in 0..MAX {
             tokio::time::advance(Duration::from_secs(1)).await;
             sessions.begin(&app, Modes::default()).unwrap();
         }
