@@ -5,6 +5,8 @@
 //! to its backend. `record` writes each of its stages to the journal before the next one is taken, and
 //! `observer` tells people of it.
 //!
+//! docs/design/calls.md says what it is not, and how it came about.
+//!
 //! Must not: post an answer, or know more of a run than its [`RunScope`].
 
 mod active;

@@ -9,6 +9,8 @@
 //! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller has to
 //! take back are kept in memory, and written first when the disk works again.
 //!
+//! docs/design/journal.md says what it is not, and how it came about.
+//!
 //! Must not: know what a record is for.
 
 mod batch;

@@ -4,6 +4,8 @@
 //! A run enters here when MANTYX has accepted it with tools of the bridge in it, or when an app
 //! attaches it. Its driver (`runs::driver`) asks here which calls it may make ([`Ownership`]).
 //!
+//! docs/design/runs.md says what it is not, and how it came about.
+//!
 //! Must not: read a stream, make a call, inject, or route HTTP.
 
 mod cancellations;

@@ -4,6 +4,8 @@
 //! and `app_stream` serves them to apps. Which runs there are, and whose, the store of all runs knows
 //! (`run_store`); a driver asks it by [`Ownership`].
 //!
+//! docs/design/runs.md says what it is not, and how it came about.
+//!
 //! Must not: inject, route HTTP, know what kind of backend answers, or know the other runs.
 
 mod access;

@@ -1,6 +1,8 @@
 //! Where a simulation replaces the world around the daemon: MANTYX, the journal's disk, the clocks and
 //! chance. A daemon that is built on a thread with a [`World`] uses that one.
 //!
+//! docs/design/simulation.md says what it is not, and how it came about.
+//!
 //! Must not: be compiled into the daemon, or know what a simulation does.
 
 use std::cell::RefCell;

@@ -3,6 +3,8 @@
 //! A2A has no connection. [`A2aDialer::dial`] fetches the card, and the peer that it returns is
 //! never closed and never says that its card changed. Each refresh fetches the card again.
 //!
+//! docs/design/a2a.md says what it is not, and how it came about.
+//!
 //! Must not: change a byte of the card, or let a card direct the configured headers to a host
 //! that is neither its own nor allowed.
 

@@ -1,6 +1,8 @@
 //! MCP servers: how to reach one. rmcp speaks the protocol. The bridge brings its own transports
 //! below rmcp, so that catalogs and results stay verbatim, and that memory and waits are bounded.
 //!
+//! docs/design/mcp.md says what it is not, and how it came about.
+//!
 //! Must not: retry a failed dial (the supervisor does), or show a configured secret.
 
 use std::path::PathBuf;

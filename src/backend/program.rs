@@ -1,6 +1,8 @@
 //! Programs that backends start. Each has a process group and an environment of its own, and is
 //! ended together with everything that it has started.
 //!
+//! docs/design/programs.md says what it is not, and how it came about.
+//!
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
 use std::collections::BTreeMap;

@@ -7,6 +7,8 @@
 //!
 //! Replicas show each other what waits (`shared`).
 //!
+//! docs/design/trust.md says what it is not, and how it came about.
+//!
 //! Must not: decide which calls need a person, or make one.
 
 mod shared;

@@ -5,6 +5,8 @@
 //! that this replica has lost. The keeper is a task: it sends heartbeats, notices the death of others,
 //! and takes over their runs. The two have a connection each, and reading has a third.
 //!
+//! docs/design/replicas.md says what it is not, and how it came about.
+//!
 //! Must not: decide what becomes of a run's calls (model/recovery.rs does).
 
 #[cfg_attr(test, expect(dead_code, reason = "in tests, tests::simulated stands in"))]

@@ -5,6 +5,8 @@
 //! A pin of an MCP tool covers what the model sees of it; a pin of an agent covers its card without
 //! the signatures. Both are in one form (`canonical`), so that order and whitespace are no change.
 //!
+//! docs/design/trust.md says what it is not, and how it came about.
+//!
 //! Must not: know where pins are kept, or what a tool does.
 
 use std::collections::{BTreeMap, BTreeSet};

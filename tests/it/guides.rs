@@ -331,7 +331,7 @@ fn every_guide_is_followed() {
 /// The text of every page, by its path below the repository.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    for directory in ["", "docs"] {
+    for directory in ["", "docs", "docs/design"] {
         let entries = fs::read_dir(peers::repository(directory)).expect("a directory of ours");
         for entry in entries {
             let path = entry.expect("an entry of it").path();
@@ -378,10 +378,13 @@ fn every_link_leads_somewhere() {
 #[test]
 fn the_readme_is_short_and_the_manual_has_an_index() {
     let index = fs::read_to_string(peers::repository("docs/README.md")).expect("a page of ours");
+    let map = fs::read_to_string(peers::repository("ARCHITECTURE.md")).expect("a page of ours");
     for (page, text) in pages() {
         let name = page.file_name().expect("a file").to_string_lossy().into_owned();
         if page == peers::repository("README.md") {
             assert!(text.len() <= 9 << 10, "README.md has {} bytes", text.len());
+        } else if page.parent() == Some(&peers::repository("docs/design")) {
+            assert!(map.contains(&format!("(docs/design/{name})")), "ARCHITECTURE.md: {name}");
         } else if page.parent() != Some(&peers::repository("")) && name != "README.md" {
             assert!(index.contains(&format!("({name})")), "docs/README.md does not name {name}");
         }

@@ -4,6 +4,8 @@
 //!
 //! A seed that breaks a law is shown with a shortened list of its steps. `SIMULATION_SEED=7` runs one
 //! seed again, `SIMULATION_SEEDS=10000` that many, from that one on.
+//!
+//! docs/design/simulation.md says what it is not, and how it came about.
 
 mod apps;
 mod disk;

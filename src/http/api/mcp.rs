@@ -5,6 +5,8 @@
 //! The transport is the bridge's own: rmcp's keeps a task and several channels for each session, and
 //! writes every result anew from its types, which drops and rewrites what a server sent.
 //!
+//! docs/design/mcp.md says what it is not, and how it came about.
+//!
 //! Must not: know how a call is made, or change what a server says of a tool, but where the client's
 //! revision has no such thing.
 
