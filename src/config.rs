@@ -239,7 +239,7 @@ impl App {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    pub fn of(token: &[u8]) -> Self {
+    pub fn new(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 }

@@ -159,7 +159,7 @@ impl Daemon {
         let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
-        let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
+        let operator = TokenHash::new(state.operator()?.expose_secret().as_bytes());
         let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
         state.warn_of_exposed();
 
@@ -420,7 +420,7 @@ fn leave_note(notes: &Path, state: &StateDir, urls: Vec<String>) -> Option<Note>
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
     let mut apps = config.apps.clone();
     if apps.is_empty() {
-        let token = TokenHash::of(state.token()?.expose_secret().as_bytes());
+        let token = TokenHash::new(state.token()?.expose_secret().as_bytes());
         apps.push(App { token: Some(token), ..App::named(App::DEFAULT) });
     }
     // No request is known to be from one of these.

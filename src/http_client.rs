@@ -38,19 +38,19 @@ const MAX_IDLE: usize = 128;
 /// HTTP/1.1, because a run's stream stays open for as long as the run lives. On one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
 pub fn new() -> Client {
-    Client::of(builder)
+    Client::with_settings(builder)
 }
 
 /// Like [`new`], for a foreign address that a peer has named. It refuses names that lead to this
 /// machine: a peer must not use the bridge to reach services that only listen locally.
 pub fn elsewhere() -> Client {
-    Client::of(|| builder().dns_resolver(link_local::Names::Elsewhere))
+    Client::with_settings(|| builder().dns_resolver(link_local::Names::Elsewhere))
 }
 
 /// Like [`new`], with the TLS settings of one server.
 fn with_tls(tls: &Tls) -> Client {
     let tls = tls.clone();
-    Client::of(move || tls.apply(builder(), &["http/1.1"]))
+    Client::with_settings(move || tls.apply(builder(), &["http/1.1"]))
 }
 
 /// A client for requests that are short in time and size, as results are: over HTTP/2, if the
@@ -72,12 +72,12 @@ pub fn sharing(tls: Option<&Tls>) -> Client {
 /// Like [`new`], for a server on the unix socket `path`. The host in a URL is then only a name.
 pub fn over_unix(path: &std::path::Path) -> Client {
     let path = path.to_owned();
-    Client::of(move || builder().unix_socket(path.as_path()))
+    Client::with_settings(move || builder().unix_socket(path.as_path()))
 }
 
 /// Like [`new`], with other TLS settings than the usual ones.
 pub fn over_tls(settings: rustls::ClientConfig) -> Client {
-    Client::of(move || builder().tls_backend_preconfigured(settings.clone()))
+    Client::with_settings(move || builder().tls_backend_preconfigured(settings.clone()))
 }
 
 /// The client for one server, and a client for the others that it may refer to: the one server's
@@ -94,7 +94,7 @@ pub struct Clients {
 
 impl Clients {
     /// Clients for the server at `url` with the settings `tls`; `others` comes from [`new`].
-    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: Client) -> Self {
+    pub fn new(url: Option<&Url>, tls: Option<&Tls>, others: Client) -> Self {
         let own = tls.map_or_else(|| others.clone(), with_tls);
         Self { own, origin: url.map(Url::origin), others, socket: None }
     }
@@ -128,7 +128,7 @@ pub fn http2(tls: Option<&Tls>) -> Client {
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
     let tls = tls.cloned();
-    Client::of(move || {
+    Client::with_settings(move || {
         let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder(), &["h2"]));
         let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
         builder.http2_keep_alive_timeout(PING_TIMEOUT)

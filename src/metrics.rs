@@ -133,7 +133,7 @@ label! {
 }
 
 impl Answered {
-    pub fn of(status: StatusCode) -> Self {
+    pub fn from_status(status: StatusCode) -> Self {
         match status.as_u16() {
             429 => Self::TooMany,
             300..=399 => Self::Redirection,

@@ -91,7 +91,7 @@ struct Way {
 
 impl Way {
     fn to(base: &Url, tls: Option<Tls>) -> Self {
-        let clients = Clients::of(Some(base), tls.as_ref(), http_client::new());
+        let clients = Clients::new(Some(base), tls.as_ref(), http_client::new());
         let shared = (base.scheme() == "https").then(|| http_client::sharing(tls.as_ref()));
         Self { clients, shared, unshared_until: None, tls }
     }
@@ -192,7 +192,7 @@ impl Upstream {
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
         let kept = KeptToken::new(state);
-        let own = UpstreamCredential::of(credential, &way.clients, &kept);
+        let own = UpstreamCredential::configured(credential, &way.clients, &kept);
         Self {
             base,
             is_sandbox: false,
@@ -213,7 +213,7 @@ impl Upstream {
         }
         // An issued token stays in use if the grant and the TLS settings are the same.
         if !same_way || !self.own().is_some_and(|own| own.is_of(credential)) {
-            let own = UpstreamCredential::of(credential, &self.clients(), &self.kept);
+            let own = UpstreamCredential::configured(credential, &self.clients(), &self.kept);
             self.own.send_replace(own);
         }
     }
@@ -273,7 +273,9 @@ impl Upstream {
     /// The credential for `app`; `None` if the app brings its own.
     pub fn credential_of(&self, app: &App) -> Option<UpstreamCredential> {
         match &app.credential {
-            Some(credential) => UpstreamCredential::of(credential, &self.clients(), &self.kept),
+            Some(credential) => {
+                UpstreamCredential::configured(credential, &self.clients(), &self.kept)
+            }
             None => self.own(),
         }
     }

@@ -128,7 +128,7 @@ fn inject(tools: usize, attachment: usize, times: u64) {
 }
 
 fn injected(offer: &Offer, body: Bytes) -> Injected {
-    let spec = Spec::of(RunKind::Agent, body).expect("it is a spec");
+    let spec = Spec::read(RunKind::Agent, body).expect("it is a spec");
     spec.inject(offer, &Selection::All).expect("nothing is refused")
 }
 

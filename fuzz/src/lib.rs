@@ -70,7 +70,7 @@ pub fn spec(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let offer = offer();
     for kind in [RunKind::Agent, RunKind::Eval] {
-        let Ok(spec) = Spec::of(kind, body.clone()) else { continue };
+        let Ok(spec) = Spec::read(kind, body.clone()) else { continue };
         let Ok(injected) = spec.inject(&offer, &Selection::All) else { continue };
         let text = injected.body.concat();
         let text = std::str::from_utf8(&text).expect("the new body is text");

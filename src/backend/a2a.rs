@@ -86,7 +86,7 @@ impl A2aDialer {
             CardSource::Base(url) | CardSource::Url(url) => Some(&**url),
             CardSource::File(_) | CardSource::Bundled => None,
         };
-        let clients = Clients::of(url, config.tls.as_ref(), client);
+        let clients = Clients::new(url, config.tls.as_ref(), client);
         let client = clients.own.clone();
         let tokens = auth::tokens(&name, config.oauth.as_ref(), None, clients);
         let chosen = Mutex::new(config.binding);

@@ -69,7 +69,7 @@ pub(super) fn tokens(
 }
 
 impl Challenge {
-    fn of(response: &reqwest::Response) -> Self {
+    fn read(response: &reqwest::Response) -> Self {
         let url = response.url().clone();
         let values = response.headers().get_all(WWW_AUTHENTICATE);
         let values: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();

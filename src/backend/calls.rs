@@ -374,7 +374,7 @@ impl Backends {
         let mut span = span(call, handle.is_some());
         let all = self.all();
         let backend = all.handles.get(&call.request.route.backend);
-        let mut progress = Progress::of(
+        let mut progress = Progress::new(
             call.client.clone(),
             call.person.clone(),
             Arc::clone(&call.permission_check),
@@ -406,7 +406,7 @@ impl Backends {
             }
         };
         let ending = match &outcome {
-            Ok(answer) => Ending::of(answer),
+            Ok(answer) => Ending::from_answer(answer),
             Err(failure) => failure.ending(),
         };
         span.outcome(ending.as_str(), ending.is_failure());

@@ -199,7 +199,7 @@ pub(crate) fn registry<'a>(
 
 /// How the fake backend of `lease` is offered.
 pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
-    let identity = Some(Identity::of(lease.name.as_str()));
+    let identity = Some(Identity::from_text(lease.name.as_str()));
     let source = source(lease.name.as_str());
     let features = Arc::default();
     let accepted = Accepted::Nothing;

@@ -44,7 +44,7 @@ impl LocalDialer {
     ) -> Self {
         let action = match &config.action {
             Action::Http { method, url, headers, tls } => {
-                let clients = Clients::of(Some(url), tls.as_ref(), client);
+                let clients = Clients::new(Some(url), tls.as_ref(), client);
                 Act::Http(Endpoint {
                     name,
                     client: clients.own,

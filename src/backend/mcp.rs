@@ -134,7 +134,7 @@ pub fn dialer(
             // resource.
             let resource = Some(&url).filter(|_| socket.is_none());
             let socket = socket.as_deref();
-            let clients = Clients::of(Some(&url), tls.as_ref(), client).on_socket(socket);
+            let clients = Clients::new(Some(&url), tls.as_ref(), client).on_socket(socket);
             let own = clients.own.clone();
             let tokens = auth::tokens(name, oauth.as_ref(), resource, clients);
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);

@@ -89,7 +89,7 @@ pub struct HistoryId {
 }
 
 impl Outcome {
-    pub fn of(ending: Ending) -> Self {
+    pub fn from_ending(ending: Ending) -> Self {
         match ending {
             Ending::Result => Self::Result,
             Ending::Cancelled | Ending::Left => Self::Cancelled,

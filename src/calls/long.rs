@@ -100,8 +100,8 @@ struct Finished {
 
 impl LongCall {
     /// That of a call which continues.
-    fn of(call: &ActiveCall, stop: CancellationToken) -> Self {
-        Self::new(Scope::new(call), call.tool(), Some(Work::of(call)), None, stop)
+    fn from_active(call: &ActiveCall, stop: CancellationToken) -> Self {
+        Self::new(Scope::new(call), call.tool(), Some(Work::new(call)), None, stop)
     }
 
     fn new(
@@ -306,7 +306,7 @@ impl Calls {
         let text = too_large.unwrap_or(text);
         // Only what is kept may be promised: there may be no room for it.
         let kept = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
-            self.long.begin(id.clone(), LongCall::of(call, CancellationToken::new()));
+            self.long.begin(id.clone(), LongCall::from_active(call, CancellationToken::new()));
             self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
         });
         if kept.is_some() {
@@ -357,7 +357,7 @@ impl Calls {
             pending::goes_on(&id, tool, &fetch)
         };
         let stop = call.scope.as_ref().map(|scope| scope.stop.child_token()).unwrap_or_default();
-        self.long.begin(id.clone(), LongCall::of(&call, stop.clone()));
+        self.long.begin(id.clone(), LongCall::from_active(&call, stop.clone()));
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
         // The caller may show the id to another replica at once, which finds only what is written.

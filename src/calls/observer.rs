@@ -183,7 +183,7 @@ impl CallObserver {
         let Some(mut span) = self.span.lock().take() else { return };
         span.outcome(ending.as_str(), ending.is_failure());
         drop(span);
-        self.running.end(Outcome::of(ending));
+        self.running.end(Outcome::from_ending(ending));
         let mut asking = self.asking.lock();
         asking.end(Decision::none(Approval::Withdrawn));
         let took = self.took(&asking);

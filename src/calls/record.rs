@@ -82,7 +82,7 @@ impl CallRecorder {
             args: Some(call.args.clone()),
             ..CallRecord::received(seq)
         };
-        Self::of(keeping, key, record, Duration::ZERO)
+        Self::with_record(keeping, key, record, Duration::ZERO)
     }
 
     /// Has one of all replicas send the call, as drivers of other runs may read it, too.
@@ -96,7 +96,10 @@ impl CallRecorder {
         let tool_use = call.tool_use.clone();
         let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.
-        Self { is_by_hand: true, ..Self::of(keeping, key, CallRecord::received(0), Duration::ZERO) }
+        Self {
+            is_by_hand: true,
+            ..Self::with_record(keeping, key, CallRecord::received(0), Duration::ZERO)
+        }
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
@@ -110,7 +113,7 @@ impl CallRecorder {
         recorder
     }
 
-    fn of(keeping: Keeping, key: CallKey, record: CallRecord, before: Duration) -> Self {
+    fn with_record(keeping: Keeping, key: CallKey, record: CallRecord, before: Duration) -> Self {
         Self {
             has_answer: AtomicBool::new(record.stage >= Stage::Answered),
             keeping,
@@ -131,7 +134,7 @@ impl CallRecorder {
         let received = Moment { wall: record.received_at, up: record.received_up };
         // If that is not known, its time counts as over: MANTYX may not wait for it any more.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
-        Self::of(keeping, key, record, before)
+        Self::with_record(keeping, key, record, before)
     }
 
     /// The change that writes the record as it is now.

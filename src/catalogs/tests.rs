@@ -31,7 +31,7 @@ fn server() -> Catalog {
 #[test]
 fn it_comes_back_byte_for_byte() {
     let (_dir, state) = state();
-    let identity = Identity::of("npx server");
+    let identity = Identity::from_text("npx server");
     for (name, catalog) in
         [("fs", server()), ("hr", Catalog::a2a(raw("{ \"name\": \"HR\",\n\"n\": 1.10 }")))]
     {
@@ -48,13 +48,15 @@ fn it_comes_back_byte_for_byte() {
 fn a_catalog_of_another_server_is_not_taken() {
     let (_dir, state) = state();
     let name = BackendName::parse("fs").unwrap();
-    state.write_kept(&file(&name), &write(&server(), &features(), &Identity::of("one"))).unwrap();
-    assert!(load(&state, &name, &Identity::of("other")).is_none());
+    state
+        .write_kept(&file(&name), &write(&server(), &features(), &Identity::from_text("one")))
+        .unwrap();
+    assert!(load(&state, &name, &Identity::from_text("other")).is_none());
 }
 
 #[test]
 fn a_damaged_file_is_left_out() {
-    let whole = write(&server(), &features(), &Identity::of("x"));
+    let whole = write(&server(), &features(), &Identity::from_text("x"));
     for cut in 0..whole.len() {
         if let Some(part) = whole.get(..cut) {
             assert!(read(part).is_err(), "{part}");
@@ -78,14 +80,14 @@ async fn what_is_there_when_the_bridge_stops_is_kept() {
         let stop = CancellationToken::new();
         stop.cancel();
         keep(registry, state.clone(), stop).await;
-        assert!(load(&state, &leases[0].name, &Identity::of("fs")).is_some());
+        assert!(load(&state, &leases[0].name, &Identity::from_text("fs")).is_some());
     }
 }
 
 #[test]
 fn features_come_back_with_the_catalog() {
     let (_dir, state) = state();
-    let (identity, name) = (Identity::of("npx server"), BackendName::parse("fs").unwrap());
+    let (identity, name) = (Identity::from_text("npx server"), BackendName::parse("fs").unwrap());
     state.write_kept(&file(&name), &write(&server(), &features(), &identity)).unwrap();
     let loaded = load(&state, &name, &identity).unwrap();
     assert_eq!(loaded.catalog.digest(), server().digest());
@@ -97,7 +99,7 @@ fn features_come_back_with_the_catalog() {
 #[test]
 fn damaged_features_leave_the_catalog() {
     let (_dir, state) = state();
-    let (identity, name) = (Identity::of("x"), BackendName::parse("fs").unwrap());
+    let (identity, name) = (Identity::from_text("x"), BackendName::parse("fs").unwrap());
     let whole = write(&server(), &features(), &identity);
     for (part, other) in [
         (r#""completes":true"#, r#""completes":1"#),
@@ -133,6 +135,6 @@ async fn features_that_come_after_the_catalog_are_kept() {
     keep(Arc::clone(&registry), state.clone(), stop.clone()).await;
     registry.write(lease, |known| known.features = Arc::new(features()));
     keep(registry, state.clone(), stop).await;
-    let loaded = load(&state, &lease.name, &Identity::of("fs")).unwrap();
+    let loaded = load(&state, &lease.name, &Identity::from_text("fs")).unwrap();
     assert_eq!(loaded.features.digest(), features().digest());
 }

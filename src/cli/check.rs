@@ -132,7 +132,7 @@ fn exposures(config: &Config) -> Vec<String> {
 /// `mantyx-bridge check`.
 pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
     let report = report(path, &Environment::of_process(), |config| {
-        let kept = Kept::of(config);
+        let kept = Kept::new(config);
         let warnings = [places::missing(config), exposures(config), kept.warnings].concat();
         Kept { warnings, ..kept }
     });

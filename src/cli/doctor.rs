@@ -115,7 +115,7 @@ pub(super) async fn doctor(
     let mut examined = examined?;
     // Programs get them in a fixed order.
     examined.sort_by_key(|(number, _)| *number);
-    let report = Report::of(examined.into_iter().map(|(_, examined)| examined).collect());
+    let report = Report::new(examined.into_iter().map(|(_, examined)| examined).collect());
     if json {
         print_json(&pretty(&report))?;
     } else {

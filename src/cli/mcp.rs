@@ -274,7 +274,8 @@ impl Link {
         if let Some(client) = &*daemon {
             return Ok(Arc::clone(client));
         }
-        let client = Client::new(&self.place).map_err(|failure| Problem::of(failure, false))?;
+        let client =
+            Client::new(&self.place).map_err(|failure| Problem::from_failure(failure, false))?;
         Ok(Arc::clone(daemon.insert(Arc::new(client))))
     }
 
@@ -287,7 +288,8 @@ impl Link {
     ) -> Result<reqwest::Response, Problem> {
         let daemon = self.daemon()?;
         let sent = daemon.send(method, PATH, headers(session), line.map(str::to_owned)).await;
-        let response = sent.map_err(|(failure, may_be_sent)| Problem::of(failure, may_be_sent))?;
+        let response =
+            sent.map_err(|(failure, may_be_sent)| Problem::from_failure(failure, may_be_sent))?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED {
             // The token may be another by now.
@@ -437,7 +439,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn of(failure: Failure, may_be_made: bool) -> Self {
+    fn from_failure(failure: Failure, may_be_made: bool) -> Self {
         let why = match failure {
             Failure::Failed(why) | Failure::Usage(why) => why,
             Failure::Gone => "the connection was closed".to_owned(),

@@ -54,7 +54,7 @@ struct Recent {
 
 impl Recent {
     /// Those of each backend.
-    fn of(calls: &str, now: SystemTime) -> BTreeMap<String, Self> {
+    fn read(calls: &str, now: SystemTime) -> BTreeMap<String, Self> {
         let calls: Value = serde_json::from_str(calls).unwrap_or_default();
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for call in calls["calls"].as_array().into_iter().flatten() {
@@ -89,7 +89,7 @@ async fn asked(client: &Client, json: bool) -> Outcome<[String; 2]> {
 /// One answer of the daemon, for people.
 fn shown([text, calls]: &[String; 2]) -> Outcome<Page> {
     let now = clock::now();
-    Ok(page(&parse(text)?, &Recent::of(calls, now), now))
+    Ok(page(&parse(text)?, &Recent::read(calls, now), now))
 }
 
 /// Prints the state again every second, with the time above it: in place on a terminal, else block

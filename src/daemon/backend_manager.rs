@@ -339,7 +339,7 @@ pub(crate) fn identity(target: &Target) -> Identity {
         let keys = keys.iter().map(PublicKey::fingerprint);
         whose.extend(keys.map(|key| format!(" {key}")));
     }
-    Identity::of(&whose)
+    Identity::from_text(&whose)
 }
 
 /// How often `backend` is refreshed, and how it is started.

@@ -279,7 +279,7 @@ impl Api {
         let name = app.name.clone();
         let read = {
             let body = body.clone();
-            move || Spec::of(RunKind::Agent, body)
+            move || Spec::read(RunKind::Agent, body)
         };
         let spec = self.views.work_if_large(&name, body.len(), read).await?;
         let spec =

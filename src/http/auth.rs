@@ -278,12 +278,12 @@ impl Authenticator {
     }
 
     fn shows_operator(&self, headers: &HeaderMap) -> bool {
-        headers.get(OPERATOR).map(|value| TokenHash::of(value.as_bytes())) == Some(self.operator)
+        headers.get(OPERATOR).map(|value| TokenHash::new(value.as_bytes())) == Some(self.operator)
     }
 
     /// The app of a token that a person typed, or the operator.
     pub fn app_by_token(&self, token: &str, client: &ClientInfo) -> Result<Shown, AuthRefusal> {
-        let token = TokenHash::of(token.as_bytes());
+        let token = TokenHash::new(token.as_bytes());
         let app = self.app_of(token, client);
         app.map(|app| (token, app)).ok_or_else(|| self.turned_away(AuthRefusal::WrongToken, client))
     }
@@ -328,7 +328,7 @@ impl Authenticator {
 
     /// Refuses a client that has shown too many wrong tokens, even if its present one is right.
     pub fn check_failures(&self, client: &ClientInfo) -> Result<(), AuthRefusal> {
-        let wait = self.lockout.brake(ClientKey::of(client), Instant::now());
+        let wait = self.lockout.brake(ClientKey::new(client), Instant::now());
         wait.map_or(Ok(()), |wait| Err(AuthRefusal::TooManyFailures(wait)))
     }
 
@@ -365,7 +365,7 @@ impl Authenticator {
         if refusal.kinds().1 != Code::Unauthorized {
             return refusal;
         }
-        let wait = self.lockout.note(ClientKey::of(client), Instant::now());
+        let wait = self.lockout.note(ClientKey::new(client), Instant::now());
         wait.map_or(refusal, AuthRefusal::TooManyFailures)
     }
 
@@ -377,7 +377,7 @@ impl Authenticator {
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
-            let Some(app) = holder(&settings, TokenHash::of(token)) else { continue };
+            let Some(app) = holder(&settings, TokenHash::new(token)) else { continue };
             let is_tls = matches!(client, ClientInfo::Tls { .. });
             return match &own {
                 Some(own) if is_tls && own.name != app.name => Err(AuthRefusal::OtherApp),

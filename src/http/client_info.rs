@@ -45,7 +45,7 @@ pub enum ClientKey {
 }
 
 impl ClientKey {
-    pub fn of(client: &ClientInfo) -> Self {
+    pub fn new(client: &ClientInfo) -> Self {
         match client {
             ClientInfo::Tcp { peer } | ClientInfo::Tls { peer, .. } => {
                 match peer.ip().to_canonical() {

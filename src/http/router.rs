@@ -49,13 +49,13 @@ pub enum Route {
 
 impl Route {
     /// The route of `method` and `path` (without the query).
-    pub fn of(method: &Method, path: &str) -> Self {
+    pub fn find(method: &Method, path: &str) -> Self {
         if path.len() > MAX_PATH {
             return Self::TooLong;
         }
         // Many clients and guides write MCP's address so.
         let path = if path == MCP_WITH_SLASH { MCP } else { path };
-        let meaning = NormalizedPath::of(path);
+        let meaning = NormalizedPath::new(path);
         let is_proxied = meaning.is_proxied(path);
         // TRACE and TRACK make a server return the request's own headers, the credential included.
         // CONNECT asks for a tunnel.

@@ -63,7 +63,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         while connections.try_join_next().is_some() {}
         let next = async {
             let accepted = accept(&listener, &regular, &mut told).await;
-            let peer = ClientKey::of(&accepted.1);
+            let peer = ClientKey::new(&accepted.1);
             match regular.slot(peer).await {
                 Some(slot) => (accepted, Some(slot), false),
                 None => (accepted, overflow.slot(peer).await, true),

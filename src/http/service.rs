@@ -67,7 +67,7 @@ impl Service {
         client: ClientInfo,
         let_in: Option<impl FnOnce(Option<&AppName>) -> bool>,
     ) -> Response<Body> {
-        let route = Route::of(request.method(), request.uri().path());
+        let route = Route::find(request.method(), request.uri().path());
         let rules = route.rules(request.method());
         let is_proxied = route.is_proxied();
         let admitted = match let_in.is_none() && !rules.access.is_open() {
@@ -142,7 +142,7 @@ impl Service {
             return self.refuse(request.uri().path(), client, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.auth.sessions.forms.read(ClientKey::of(client), body).await {
+        let form = match self.auth.sessions.forms.read(ClientKey::new(client), body).await {
             Ok(form) => form,
             Err(error) => return error.into(),
         };
@@ -247,7 +247,7 @@ impl Service {
         span.set_failed(response.status().is_server_error());
         drop(span);
         let counted = self.api.requests.by_route.of(kind);
-        counted.answered.of(Answered::of(response.status())).inc();
+        counted.answered.of(Answered::from_status(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
     }

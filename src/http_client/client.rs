@@ -43,7 +43,9 @@ struct Shared {
 
 impl Client {
     /// A client whose builders come from `settings`, which is called once for each pool.
-    pub(super) fn of(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
+    pub(super) fn with_settings(
+        settings: impl Fn() -> ClientBuilder + Send + Sync + 'static,
+    ) -> Self {
         Self::with(Reuse::UNKNOWN, settings)
     }
 

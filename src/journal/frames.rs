@@ -277,7 +277,7 @@ impl Frame {
 
     /// A frame with these bytes as its changes, which need not be valid.
     #[cfg(fuzzing)]
-    pub(super) fn of(payload: &[u8]) -> Self {
+    pub(super) fn with_payload(payload: &[u8]) -> Self {
         Self([&[0; FRAME_HEAD], payload].concat())
     }
 

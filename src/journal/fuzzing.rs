@@ -13,14 +13,14 @@ pub fn read(data: &[u8]) {
     let head = frames::file_head(1, 0);
     renewed(data);
     renewed(&[&head, data].concat());
-    renewed(&[&head, Frame::of(data).bytes(1, 0)].concat());
+    renewed(&[&head, Frame::with_payload(data).bytes(1, 0)].concat());
 }
 
 /// What is kept of `file`, damaged or not, is the same in the file that takes its place.
 fn renewed(file: &[u8]) {
     let file = Bytes::copy_from_slice(file);
     let Some(contents) = frames::read(&file) else { return };
-    let mut live = Live::of(&file, &contents);
+    let mut live = Live::from_file(&file, &contents);
     if contents.flaw.is_some() {
         live.salvage();
     }
@@ -33,7 +33,7 @@ fn renewed(file: &[u8]) {
     let fresh = Bytes::from(fresh);
     let contents = frames::read(&fresh).expect("it was written just now");
     assert!(contents.end == fresh.len() && contents.flaw.is_none(), "all of it was");
-    assert_eq!(live, Live::of(&fresh, &contents), "nothing is added or lost");
+    assert_eq!(live, Live::from_file(&fresh, &contents), "nothing is added or lost");
     let _records = live.kept();
     let _used = live.without_unused_routes();
 }

@@ -99,7 +99,7 @@ impl Key {
 
 impl Live {
     /// Applies all changes of the file `bytes`, whose records it shares: [`Self::detach`] ends that.
-    pub(super) fn of(bytes: &Bytes, contents: &Contents<'_>) -> Self {
+    pub(super) fn from_file(bytes: &Bytes, contents: &Contents<'_>) -> Self {
         let mut live = Self::default();
         for (key, value) in contents.entries() {
             live.set(bytes.slice_ref(key), value.map(|value| bytes.slice_ref(value)));

@@ -172,7 +172,7 @@ fn read_file(
         return Ok(FileContents { state, unfinished: 0, noted: 0 });
     }
     let contents = frames::read(&bytes).ok_or_else(|| StoreError::Later(path.to_owned()))?;
-    let mut live = Live::of(&bytes, &contents);
+    let mut live = Live::from_file(&bytes, &contents);
     let mut aside = None;
     live.forget_old(now, contents.noted);
     let missing = extent.and_then(|extent| losses::missing(extent, contents.first, bytes.len()));

@@ -113,7 +113,7 @@ impl Catalog {
                 Some(name) => match fault(&name, &raw, &mut fits) {
                     Ok(()) if kept.len() < limits::MAX_TOOLS => {
                         let raw: Arc<RawValue> = raw.into();
-                        let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
+                        let input = Arc::new(InputSchema::new(Arc::clone(&raw)));
                         let flaw = form::flaw(raw.get(), &form::TOOL);
                         let flaw = flaw.map(|flaw| line(&flaw, MAX_FLAW).into());
                         kept.push(Tool { name, raw, input, flaw });
@@ -295,7 +295,7 @@ fn fault(
     fits: &mut impl FnMut(&str, &RawValue) -> Result<(), String>,
 ) -> Result<(), (Fault, String)> {
     if let Err(why) = limits::check(tool.get()) {
-        let fault = if limits::Shape::of(tool.get()).depth > limits::MAX_DEPTH {
+        let fault = if limits::Shape::measure(tool.get()).depth > limits::MAX_DEPTH {
             Fault::Nesting
         } else if Members::read(tool.get()).is_err() {
             Fault::Unreadable
@@ -326,7 +326,7 @@ pub struct Identity(pub String);
 
 impl Identity {
     /// Of a backend that is reached as `text` says.
-    pub fn of(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         Self(hex(&Sha256::digest(text)))
     }
 }

@@ -45,13 +45,13 @@ struct Words {
 }
 
 impl Index {
-    pub(super) fn of(refs: Vec<Arc<Ref>>) -> Self {
+    pub(super) fn new(refs: Vec<Arc<Ref>>) -> Self {
         Self { refs, words: OnceLock::new() }
     }
 
     /// The names of the tools that match, the best first.
     pub(super) fn find(&self, query: &str) -> impl Iterator<Item = &String> {
-        let words = self.words.get_or_init(|| Words::of(&self.refs));
+        let words = self.words.get_or_init(|| Words::new(&self.refs));
         let mut found = words.scorer.matches(&words.embedder.embed(query));
         // Of equal scores, the first in the offer comes first.
         found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
@@ -60,7 +60,7 @@ impl Index {
 }
 
 impl Words {
-    fn of(refs: &[Arc<Ref>]) -> Self {
+    fn new(refs: &[Arc<Ref>]) -> Self {
         let (names, texts): (Vec<_>, Vec<_>) = refs
             .iter()
             .flat_map(|one| one.tools())

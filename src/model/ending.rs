@@ -56,7 +56,7 @@ words! {
 
 impl Ending {
     /// How a call ended with this answer of its tool.
-    pub fn of(answer: &Answer) -> Self {
+    pub fn from_answer(answer: &Answer) -> Self {
         match answer {
             Answer::Result { .. } => Self::Result,
             Answer::Error(_) => Self::ToolError,
@@ -114,7 +114,7 @@ impl Made {
 /// The tool's own answer.
 impl From<Answer> for Made {
     fn from(answer: Answer) -> Self {
-        Self { ending: Ending::of(&answer), answer }
+        Self { ending: Ending::from_answer(&answer), answer }
     }
 }
 

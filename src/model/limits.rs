@@ -31,7 +31,7 @@ pub struct Shape {
 
 impl Shape {
     /// The shape of JSON text, in one pass.
-    pub fn of(json: &str) -> Self {
+    pub fn measure(json: &str) -> Self {
         let mut shape = Self { depth: 0, objects: 0, values: 0 };
         let mut depth = 0_usize;
         for (_, byte) in outside_strings(json) {
@@ -54,7 +54,7 @@ impl Shape {
 /// Checks that a whole `Tool` object is small enough. The error says what is not, in words that
 /// follow the tool's name.
 pub fn check(tool: &str) -> Result<(), String> {
-    if Shape::of(tool).depth > MAX_DEPTH {
+    if Shape::measure(tool).depth > MAX_DEPTH {
         return Err(format!("is nested over {MAX_DEPTH} deep"));
     }
     let members = Members::read(tool).map_err(|error| format!("cannot be read: {error}"))?;
@@ -74,7 +74,7 @@ pub fn check(tool: &str) -> Result<(), String> {
         if len > most {
             return Err(format!("has {article}{key} of {len} bytes, over {most}"));
         }
-        let objects = Shape::of(value).objects;
+        let objects = Shape::measure(value).objects;
         if objects > most_objects {
             return Err(format!("has {article}{key} of {objects} objects, over {most_objects}"));
         }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_shape_is_that_of_the_json_and_not_of_its_texts() {
-        let shape = Shape::of(r#"{"a":[{}],"b":"[[[{\"[","c":[]}"#);
+        let shape = Shape::measure(r#"{"a":[{}],"b":"[[[{\"[","c":[]}"#);
         assert_eq!(shape, Shape { depth: 3, objects: 2, values: 6 });
     }
 

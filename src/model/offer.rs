@@ -208,7 +208,7 @@ struct Item {
 impl Offer {
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
-        let mut plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
+        let mut plans: Vec<Plan<'_>> = sources.iter().map(Plan::new).collect();
         let tools = plans.iter_mut().flat_map(|plan| mem::take(&mut plan.tools));
         let own = Own::ALL.map(|own| {
             let name = own.name();
@@ -246,11 +246,11 @@ impl Offer {
         });
         let own = own.collect();
         let refs = backends.values().flat_map(|offered: &Offered| &offered.refs).cloned();
-        let index = Arc::new(Index::of(refs.collect()));
-        Self::of(backends, routes, own, index)
+        let index = Arc::new(Index::new(refs.collect()));
+        Self::assemble(backends, routes, own, index)
     }
 
-    fn of(
+    fn assemble(
         backends: BTreeMap<BackendName, Offered>,
         routes: HashMap<Arc<str>, Route>,
         own: BTreeMap<Own, Arc<Ref>>,
@@ -430,7 +430,7 @@ impl Unnamed {
 }
 
 impl<'a> Plan<'a> {
-    fn of(source: &'a Source) -> Self {
+    fn new(source: &'a Source) -> Self {
         let usable = match (source.available, source.on_unavailable) {
             (true, _) | (false, OnUnavailable::Stale) => source.catalog.as_deref(),
             (false, OnUnavailable::Stub | OnUnavailable::Omit | OnUnavailable::Fail) => None,

@@ -34,7 +34,7 @@ impl ParamHeaders {
     /// The marks of `tool`, a whole `Tool` object that `limits` has passed. The error names a mark
     /// that no client may follow, in words that continue a sentence with the tool's name. Such a
     /// tool must not be offered.
-    pub fn of(tool: &str) -> Result<Self, String> {
+    pub fn read(tool: &str) -> Result<Self, String> {
         let mut search = Search::default();
         if let Some(schema) = member(tool, "inputSchema") {
             search.schema(schema, true)?;

@@ -119,7 +119,7 @@ struct Seen {
 
 impl Seen {
     /// Of the members of `raw` that are to `keep`.
-    fn of(raw: &RawValue, keep: impl Fn(&str) -> bool) -> Self {
+    fn new(raw: &RawValue, keep: impl Fn(&str) -> bool) -> Self {
         let mut node = Node::read(raw);
         if let Node::Map(members) = &mut node {
             members.retain(|(key, _)| keep(key));
@@ -138,11 +138,12 @@ impl Seen {
 fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
     let is_visible = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
     match catalog.content() {
-        Content::Mcp { tools, .. } => {
-            tools.iter().map(|tool| (tool.name.as_str(), Seen::of(&tool.raw, is_visible))).collect()
-        }
+        Content::Mcp { tools, .. } => tools
+            .iter()
+            .map(|tool| (tool.name.as_str(), Seen::new(&tool.raw, is_visible)))
+            .collect(),
         Content::A2a { card } => {
-            BTreeMap::from([(CARD, Seen::of(card, |key| key != "signatures"))])
+            BTreeMap::from([(CARD, Seen::new(card, |key| key != "signatures"))])
         }
         // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),

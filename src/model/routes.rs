@@ -180,7 +180,7 @@ impl Routes {
         self.stored.get_or_init(|| {
             let records = self.iter().map(|(name, route)| RouteRecord {
                 searched: self.searched.contains(name),
-                ..RouteRecord::of((name, route))
+                ..RouteRecord::new((name, route))
             });
             let mut routes: Vec<RouteRecord<'_>> = records.collect();
             routes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -202,7 +202,7 @@ impl Routes {
 }
 
 impl<'a> RouteRecord<'a> {
-    fn of((name, route): (&Arc<str>, &'a Route)) -> Self {
+    fn new((name, route): (&Arc<str>, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Some(Arc::clone(name)), input.as_ref()),
             Target::Stub | Target::Own(_) => (None, None),
@@ -243,7 +243,7 @@ mod tests {
 
     fn tool(name: &str, input: Option<&str>) -> Target {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        let input = input.map(|text| Arc::new(InputSchema::of(raw(text).into())));
+        let input = input.map(|text| Arc::new(InputSchema::new(raw(text).into())));
         Target::Tool { name: name.into(), input }
     }
 

@@ -75,7 +75,7 @@ pub enum Verdict {
 
 impl InputSchema {
     /// The schema of `tool`, a whole `Tool` object.
-    pub fn of(tool: Arc<RawValue>) -> Self {
+    pub fn new(tool: Arc<RawValue>) -> Self {
         Self::under("inputSchema", tool)
     }
 
@@ -87,7 +87,7 @@ impl InputSchema {
     /// A schema without its tool, of which nothing else is known any more.
     pub fn alone(schema: &RawValue) -> Self {
         let tool = RawValue::from_string(format!("{{\"inputSchema\":{}}}", schema.get()));
-        Self::of(tool.expect("JSON in an object is JSON").into())
+        Self::new(tool.expect("JSON in an object is JSON").into())
     }
 
     /// The schema itself, verbatim; `None` where the tool has none.
@@ -104,7 +104,7 @@ impl InputSchema {
     /// so that it has none here. They are looked for once: a definition may have a megabyte, and each
     /// call would read all of it.
     pub fn param_headers(&self) -> &ParamHeaders {
-        self.param_headers.get_or_init(|| ParamHeaders::of(self.tool.get()).unwrap_or_default())
+        self.param_headers.get_or_init(|| ParamHeaders::read(self.tool.get()).unwrap_or_default())
     }
 
     /// The parts of the schema that arguments are not checked against, each with its place and the
@@ -152,7 +152,7 @@ impl InputSchema {
         };
         // Each level and each value has two bytes or more, so that most arguments need no look.
         if arguments.len() > 2 * MAX_NESTING {
-            let Shape { depth, values, .. } = Shape::of(arguments);
+            let Shape { depth, values, .. } = Shape::measure(arguments);
             if depth > MAX_NESTING {
                 return Verdict::Invalid(format!("the arguments: nested over {MAX_NESTING} deep"));
             }
@@ -269,7 +269,7 @@ fn read(text: &str) -> Result<Value, String> {
     if text.len() > MAX_SCHEMA {
         return Err(format!("its schema has {} bytes, over {MAX_SCHEMA}", text.len()));
     }
-    if Shape::of(text).depth > MAX_DEPTH {
+    if Shape::measure(text).depth > MAX_DEPTH {
         return Err(format!("its schema is nested over {MAX_DEPTH} deep"));
     }
     let value = serde_json::from_str(text).or_else(|_| approximate(text));

@@ -323,7 +323,7 @@ impl Table {
 impl Spec {
     /// Reads what injection needs from `body`, which starts a run of this kind. In an eval that has
     /// its agent inline, the spec is that agent.
-    pub fn of(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {
+    pub fn read(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {
         let text = std::str::from_utf8(&body)
             .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
         let whole = members(text)?;

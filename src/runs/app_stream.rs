@@ -53,7 +53,7 @@ struct Wake {
 }
 
 impl Wake {
-    fn of(run: &DrivenRun) -> Self {
+    fn new(run: &DrivenRun) -> Self {
         Self { events: run.log.subscribe(), access: run.access.subscribe(), begun: Instant::now() }
     }
 
@@ -181,7 +181,7 @@ pub async fn open(
     run: Arc<DrivenRun>,
     last_seq: u64,
 ) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<StreamFailure>> {
-    let mut wake = Wake::of(&run);
+    let mut wake = Wake::new(&run);
     let from = begin(context, &run, last_seq, &mut wake).await?;
     wake.begun = Instant::now();
     context.metrics.app_streams.inc();

@@ -124,7 +124,7 @@ impl DrivenRun {
             (false, true) => Run::with_past(kind, table),
             (false, false) => Run::new(kind, table),
         };
-        Self::of(slot, new, state, EventLog::new(room), clock::millis())
+        Self::with_state(slot, new, state, EventLog::new(room), clock::millis())
     }
 
     /// A run that another replica drives.
@@ -176,7 +176,7 @@ impl DrivenRun {
         let new = NewRun { key, app, session, credential, table, has_past, past_is_lost, trace };
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),
-            ..Self::of(slot, new, state, log, started_at)
+            ..Self::with_state(slot, new, state, log, started_at)
         };
         if let Some(told) = ended_at {
             this.log.end();
@@ -188,7 +188,7 @@ impl DrivenRun {
         this
     }
 
-    fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
+    fn with_state(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
         let NewRun { key, app, session, credential, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {

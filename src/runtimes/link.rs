@@ -81,7 +81,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(link: &RuntimeLink, name: AppName) -> Self {
-        let clients = Clients::of(Some(&link.url), link.tls.as_ref(), http_client::new());
+        let clients = Clients::new(Some(&link.url), link.tls.as_ref(), http_client::new());
         let mut base = Url::clone(&link.url);
         if let Wire::HsafaV7 { base: segments, .. } = &link.wire {
             base = below(base, segments.iter().map(String::as_str));

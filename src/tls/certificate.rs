@@ -52,7 +52,7 @@ pub enum Validity {
 
 impl Facts {
     /// Reads a certificate.
-    pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, der::Error> {
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, der::Error> {
         let certificate = Certificate::from_der(certificate)?;
         let body = certificate.tbs_certificate();
         let mut facts = Self {

@@ -93,7 +93,7 @@ impl Files {
         let pem = |which, path: &Path| certificates(which, path, &text(which, path)?);
         let chain = pem(Which::Cert, &self.cert)?;
         let key = private_key(&self.key, &text(Which::Key, &self.key)?)?;
-        let facts = chain.first().map(Facts::of).transpose().map_err(|error| FileError {
+        let facts = chain.first().map(Facts::read).transpose().map_err(|error| FileError {
             which: Which::Cert,
             what: format!("the certificate in {} cannot be read: {error}", self.cert.display()),
             cure: "the first certificate in the file is the listeners' own",

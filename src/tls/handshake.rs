@@ -70,7 +70,7 @@ async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secur
     let stream = agreed.map_err(|error| Failed { kind: kind(&error), error })?;
     let (_, session) = stream.get_ref();
     let h2 = session.alpn_protocol() == Some(H2);
-    let facts = session.peer_certificates().and_then(<[_]>::first).map(|it| Facts::of(it));
+    let facts = session.peer_certificates().and_then(<[_]>::first).map(|it| Facts::read(it));
     let facts = facts.transpose().map_err(|error| Failed {
         kind: HandshakeFailure::BadCertificate,
         error: io::Error::other(error),

@@ -68,7 +68,7 @@ impl Exporter {
         counted: Arc<metrics::Spans>,
     ) -> Self {
         Self {
-            resource: messages::Resource::of(&settings.resource),
+            resource: messages::Resource::new(&settings.resource),
             settings,
             http: http_client::new(),
             queue,

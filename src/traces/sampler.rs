@@ -17,7 +17,7 @@ pub struct Sampler {
 /// Every new trace.
 impl Default for Sampler {
     fn default() -> Self {
-        Self::of(1.0)
+        Self::with_share(1.0)
     }
 }
 
@@ -25,7 +25,7 @@ impl Sampler {
     /// The sampler of this share, between 0 and 1.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "of 0 to 2^63")]
     #[expect(clippy::cast_precision_loss, reason = "2^63 is exact")]
-    pub fn of(share: f64) -> Self {
+    pub fn with_share(share: f64) -> Self {
         Self { below: (share * (1_u64 << 63) as f64) as u64 }
     }
 
@@ -53,9 +53,9 @@ mod tests {
     fn a_share_is_taken_by_the_right_half_of_the_id() {
         let new = Trace::read(&[SAMPLED], &[]).unwrap().ids().trace;
         for (share, taken) in [(0.0, false), (0.516, false), (0.517, true), (1.0, true)] {
-            assert_eq!(Sampler::of(share).takes_new(new), taken, "{share}");
+            assert_eq!(Sampler::with_share(share).takes_new(new), taken, "{share}");
         }
-        let quarter = Sampler::of(0.25);
+        let quarter = Sampler::with_share(0.25);
         let taken = (0..4000).filter(|_| quarter.takes_new(rand::random())).count();
         assert!((800..1200).contains(&taken), "{taken} of 4000");
     }

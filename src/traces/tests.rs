@@ -14,7 +14,7 @@ fn trace(parent: &str) -> Option<Arc<Trace>> {
 
 fn sampled(share: f64, size: usize) -> (Traces, mpsc::Receiver<Sent>) {
     let (sender, queue) = mpsc::channel(size);
-    (Traces::new(Sampler::of(share), sender, Arc::default()), queue)
+    (Traces::new(Sampler::with_share(share), sender, Arc::default()), queue)
 }
 
 #[tokio::test(start_paused = true)]

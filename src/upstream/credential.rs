@@ -41,7 +41,7 @@ enum Shows {
 impl UpstreamCredential {
     /// The configured credential; `None` if the caller brings one. `clients` and `kept` are for
     /// tokens: `kept` holds the refresh token.
-    pub(super) fn of(
+    pub(super) fn configured(
         credential: &Credential,
         clients: &Clients,
         kept: &Arc<KeptToken>,

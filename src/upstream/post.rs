@@ -174,7 +174,7 @@ impl Upstream {
         });
         let sent = timeout_at(deadline, sent).await;
         let answered = match &sent {
-            Ok(Ok(response)) => Answered::of(response.status()),
+            Ok(Ok(response)) => Answered::from_status(response.status()),
             Ok(Err(_)) | Err(_) => Answered::Nothing,
         };
         self.posts.answered.of(answered).inc();

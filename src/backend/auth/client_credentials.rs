@@ -151,7 +151,7 @@ impl Issue for Issuer {
     type Hint = Challenge;
 
     fn hint(response: &reqwest::Response) -> Challenge {
-        Challenge::of(response)
+        Challenge::read(response)
     }
 
     fn is_ready(&self) -> bool {

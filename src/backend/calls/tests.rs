@@ -206,7 +206,7 @@ async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
 async fn what_a_crash_has_repeated_is_not_made_a_third_time() {
     let (world, harness) = start_breaking(1).await;
     let offer = harness.backends.registry.offer();
-    let peer = Some(Identity::of("fs"));
+    let peer = Some(Identity::from_text("fs"));
     let call = CallContext { peer, ..context(offer.route("fs_reads").unwrap(), "{}") };
     check_failed(&harness.backends.call(&call).await, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 1);

@@ -403,7 +403,8 @@ impl Peer for Connection {
             let mut param_headers = HashMap::default();
             let fits = |name: &str, tool: &RawValue| {
                 if has_headers {
-                    param_headers.insert(name.to_owned(), Arc::new(ParamHeaders::of(tool.get())?));
+                    param_headers
+                        .insert(name.to_owned(), Arc::new(ParamHeaders::read(tool.get())?));
                 }
                 Ok(())
             };

@@ -212,7 +212,7 @@ impl McpDialer {
         way: Way,
         opening: &Opening,
     ) -> Result<Established, HttpFailed> {
-        let state = ConnectionState::of(&self.redact, server.listens);
+        let state = ConnectionState::new(&self.redact, server.listens);
         self.oddities.lock().clone_from(&state.oddities);
         let http = http::Http {
             backend: self.backend.clone(),

@@ -78,7 +78,7 @@ impl McpDialer {
         let (mut child, stdin, stdout, coverage) =
             started.map_err(|error| ProcessFailure { error, next: None, is_read: false })?;
         *self.coverage.lock() = coverage;
-        let state = ConnectionState::of(&self.redact, true);
+        let state = ConnectionState::new(&self.redact, true);
         let observed = Observed {
             program: program.clone(),
             stderr: Arc::clone(&child.last_lines),

@@ -248,7 +248,7 @@ impl RawRequest {
 }
 
 impl ConnectionState {
-    pub(super) fn of(redact: &LiveRedaction, listens: bool) -> Arc<Self> {
+    pub(super) fn new(redact: &LiveRedaction, listens: bool) -> Arc<Self> {
         Arc::new(Self { redact: redact.clone(), listens, ..Self::default() })
     }
 

@@ -38,7 +38,7 @@ pub struct Modes {
 
 impl Modes {
     /// Those of a client with these capabilities.
-    pub fn of(capabilities: Option<&RawValue>) -> Self {
+    pub fn from_capabilities(capabilities: Option<&RawValue>) -> Self {
         let elicitation = capabilities.and_then(|all| member(all.get(), "elicitation"));
         let Some(modes) = elicitation.filter(|it| it.get().starts_with('{')) else {
             return Self::default();
@@ -166,7 +166,7 @@ mod tests {
     fn a_client_is_asked_as_its_capabilities_say() {
         let modes = |text: &str| {
             let capabilities = RawValue::from_string(text.to_owned()).unwrap();
-            let Modes { form, url } = Modes::of(Some(&capabilities));
+            let Modes { form, url } = Modes::from_capabilities(Some(&capabilities));
             (form, url)
         };
         assert_eq!(modes("{}"), (false, false));
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(modes(r#"{"elicitation":{"form":{},"url":{}}}"#), (true, true));
         assert_eq!(modes(r#"{"elicitation":{"form":{},"url":null}}"#), (true, false));
         assert_eq!(modes(r#"{"elicitation":{"form":null,"url":{}}}"#), (false, true));
-        assert_eq!(Modes::of(None), Modes::default());
+        assert_eq!(Modes::from_capabilities(None), Modes::default());
     }
 
     #[tokio::test]
@@ -210,7 +210,7 @@ mod tests {
         let permitted = Permitted::new();
         let request = Arc::new(fake::request("t", "{}"));
         let progress =
-            Progress::of(Some(Arc::clone(&client)), None, Arc::clone(&permitted) as _, request);
+            Progress::new(Some(Arc::clone(&client)), None, Arc::clone(&permitted) as _, request);
         (progress, permitted, client, questions)
     }
 

@@ -49,7 +49,7 @@ pub struct Progress {
 impl Progress {
     /// The progress of a call that `client` has made, if an MCP client has. Without one, `person`
     /// takes the questions of the call's server.
-    pub fn of(
+    pub fn new(
         client: Option<Arc<McpClient>>,
         person: Option<mpsc::Sender<Question>>,
         check: Arc<dyn PermissionCheck>,

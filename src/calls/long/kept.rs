@@ -40,7 +40,7 @@ pub struct Work {
 
 impl Work {
     /// The work of a call that becomes a long call.
-    pub(super) fn of(call: &ActiveCall) -> Self {
+    pub(super) fn new(call: &ActiveCall) -> Self {
         Self {
             request: Arc::clone(&call.request),
             slot: Some(call.recorder.key.slot).filter(|slot| slot.0 > 0),

@@ -24,7 +24,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         let (known, unknown): (Vec<_>, Vec<_>) =
             sources(config).into_iter().partition(|source| source.catalog.is_some());
         let warnings = known.iter().filter_map(|Source { name, catalog, .. }| {

@@ -89,7 +89,7 @@ impl<'c> Context<'c> {
 
     /// Checks the network path to a server, with its own TLS settings.
     async fn reach(&self, check: &mut Check, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
-        let clients = Clients::of(Some(url), tls, self.client.clone());
+        let clients = Clients::new(Some(url), tls, self.client.clone());
         network::reach(check, &clients.own, url, key).await
     }
 }

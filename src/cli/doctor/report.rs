@@ -109,7 +109,7 @@ impl Examined {
 }
 
 impl Report {
-    pub(super) fn of(examined: Vec<Examined>) -> Self {
+    pub(super) fn new(examined: Vec<Examined>) -> Self {
         let ok = examined.iter().all(|one| one.verdict != Verdict::Fail);
         Self { ok, examined }
     }

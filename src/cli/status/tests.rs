@@ -32,7 +32,7 @@ fn all_that_matters_is_there() {
         call(10, "2026-01-01T00:00:01Z", "result"),
         call(30, "2026-01-01T00:01:00Z", "error"),
     ];
-    let recent = Recent::of(&serde_json::json!({ "calls": calls }).to_string(), now);
+    let recent = Recent::read(&serde_json::json!({ "calls": calls }).to_string(), now);
     let text = page(&status, &recent, now).text(Paper { colours: false, columns: None });
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(

@@ -131,7 +131,7 @@ impl Validator<'_> {
             let message = "the token is short enough to be guessed; take 32 random bytes";
             self.warn(written.node, message);
         }
-        let token = TokenHash::of(token.expose_secret().as_bytes());
+        let token = TokenHash::new(token.expose_secret().as_bytes());
         if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
             self.error(written.node, "same_token", &[("name", &other.name)]);
         }

@@ -98,7 +98,7 @@ fn run(live: Live, first: u64, count: u64) {
                     if seed >= first + count || failed.lock().unwrap().is_some() {
                         return;
                     }
-                    let plan = Plan::of(seed);
+                    let plan = Plan::from_seed(seed);
                     let seen = outcome(live, plan);
                     if seen.broken.is_empty() {
                         let mut total = total.lock().unwrap();
@@ -167,7 +167,7 @@ fn the_same_seed_of_replicas_has_the_same_trace() {
 
 fn have_the_same_trace(live: Live) {
     for seed in 1_000_000..1_000_000 + number("SIMULATION_SEEDS").unwrap_or(5) {
-        let plan = Plan::of(seed);
+        let plan = Plan::from_seed(seed);
         let (one, two) = (outcome(live, plan), outcome(live, plan));
         let same = one.trace.iter().zip(&two.trace).take_while(|(a, b)| a == b).count();
         let around = |trace: &[String]| {

@@ -110,7 +110,7 @@ enum Verdict {
 
 impl Shown {
     /// A question without the arguments that it is about.
-    pub(super) fn of(approval: &Approval) -> Self {
+    pub(super) fn new(approval: &Approval) -> Self {
         let ended = approval.ended.as_ref();
         Self {
             id: approval.id.to_string(),
@@ -141,7 +141,7 @@ impl Shown {
         let asked = approval.question.as_ref();
         let question = asked.map(|asked| asked.params.clone());
         let flaw = asked.and_then(|asked| asked.flaw.clone());
-        Self { arguments, arguments_text, question, flaw, ..Self::of(approval) }
+        Self { arguments, arguments_text, question, flaw, ..Self::new(approval) }
     }
 }
 
@@ -149,7 +149,7 @@ impl Api {
     /// The questions that the caller may see; waiting ones come first.
     pub(super) fn list_approvals(&self, asked: &ApiRequest) -> Answered {
         let caller = &asked.caller;
-        let sight = Sight::of(&self.runs, caller, asked.request.headers());
+        let sight = Sight::new(&self.runs, caller, asked.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Serialized without a `Value` in between, which would lose digits of the arguments.
@@ -197,7 +197,7 @@ impl Api {
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
-        let sight = Sight::of(&self.runs, &caller, request.headers());
+        let sight = Sight::new(&self.runs, &caller, request.headers());
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let approvals = &self.runs.calls.approvals;
@@ -209,7 +209,7 @@ impl Api {
             }
         };
         match decided {
-            Ok(approval) => Ok(response::json(&Shown::of(&approval))),
+            Ok(approval) => Ok(response::json(&Shown::new(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",
@@ -224,7 +224,7 @@ impl Api {
                 ))
             }
             Err(Undecidable::Ended(approval)) => {
-                let Shown { kind, state, .. } = Shown::of(&approval);
+                let Shown { kind, state, .. } = Shown::new(&approval);
                 let message = match approval.outcome() {
                     Some(Outcome::Expired) => "The deadline has passed.",
                     Some(Outcome::Withdrawn) => {

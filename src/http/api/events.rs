@@ -145,7 +145,7 @@ impl Api {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
-            sight: Sight::of(&self.runs, &asked.caller, asked.request.headers()),
+            sight: Sight::new(&self.runs, &asked.caller, asked.request.headers()),
             caller: asked.caller.clone(),
             changes: self.runs.calls.changes.subscribe(),
             ready: VecDeque::new(),
@@ -266,16 +266,16 @@ fn change_text(runs: &RunStore, change: &Change) -> Option<ChangeText> {
     Some(match change {
         Change::Run(_, key) => {
             let run = runs.get(key)?;
-            ChangeText { run: None, text: event("run", &written(&runs::Shown::of(&run))) }
+            ChangeText { run: None, text: event("run", &written(&runs::Shown::new(&run))) }
         }
         Change::Approval(app, id) => {
             let approval = runs.calls.approvals.get(Some(app), id.as_str())?;
-            let text = written(&approvals::Shown::of(&approval));
+            let text = written(&approvals::Shown::new(&approval));
             ChangeText { run: approval.run, text: event("approval", &text) }
         }
         Change::Call(app, number) => {
             let call = runs.calls.history.get(app, *number)?;
-            let text = written(&runs::ShownCall::of(&call));
+            let text = written(&runs::ShownCall::new(&call));
             ChangeText { run: call.run, text: event("call", &text) }
         }
     })

@@ -138,7 +138,7 @@ impl Api {
     }
 
     fn initialize(&self, caller: &Caller, request: &Request<'_>) -> Replied {
-        let modes = Modes::of(request.get("capabilities"));
+        let modes = Modes::from_capabilities(request.get("capabilities"));
         let id = self.mcp_sessions.begin(&caller.app.name, modes).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
             RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)

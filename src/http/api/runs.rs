@@ -94,7 +94,7 @@ pub(super) struct Attach {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn of(run: &'a DrivenRun) -> Self {
+    pub(super) fn new(run: &'a DrivenRun) -> Self {
         let RunKey { workspace, kind, run: id } = &run.key;
         Self {
             run_id: id.as_str(),
@@ -118,7 +118,7 @@ impl<'a> Shown<'a> {
 }
 
 impl<'a> ShownCall<'a> {
-    pub(super) fn of(call: &'a HistoryEntry) -> Self {
+    pub(super) fn new(call: &'a HistoryEntry) -> Self {
         Self {
             number: call.number,
             app: call.app.as_str(),
@@ -347,7 +347,7 @@ impl Api {
             run.ended_at().is_none() || ended <= ENDED_SHOWN
         });
         let write = move |_: &Self| {
-            let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
+            let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::new(run)).collect();
             Ok(response::json(&serde_json::json!({ "runs": runs })))
         };
         Ok(self.write(&asked.caller.app.name, write).await)
@@ -357,7 +357,7 @@ impl Api {
     pub(super) async fn show_run(&self, asked: ApiRequest) -> Answered {
         let runs = self.runs_of(&asked, Some(&asked.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
-            Some(run) => Ok(response::json(&Shown::of(run))),
+            Some(run) => Ok(response::json(&Shown::new(run))),
             None => Err(no_such_run()),
         }
     }
@@ -370,7 +370,7 @@ impl Api {
     ) -> Answered<Vec<Arc<DrivenRun>>> {
         let caller = &asked.caller;
         let headers = asked.request.headers();
-        let sight = Sight::of(&self.runs, caller, headers);
+        let sight = Sight::new(&self.runs, caller, headers);
         let id = named.map(RunId::from);
         let mut runs = self.runs.of_app(caller.sees());
         runs.retain(|run| id.as_ref().is_none_or(|id| run.key.run == *id));
@@ -391,14 +391,14 @@ impl Api {
 
     /// The calls that the caller may see: the running ones, and the last answered ones.
     pub(super) fn list_calls(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
-        let sight = Sight::of(&self.runs, caller, request.headers());
+        let sight = Sight::new(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         if let Some(limit) = parameter(request, "limit") {
             let limit = limit.parse().map_err(|_bad| bad_request("`limit` is no number."))?;
             calls.truncate(limit);
         }
-        let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
+        let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::new).collect();
         Ok(response::json(&serde_json::json!({ "calls": calls })))
     }
 
@@ -427,11 +427,11 @@ async fn attach_body(request: &mut Request<Incoming>) -> Answered<Attach> {
 }
 
 fn accepted(run: &DrivenRun) -> Response<Body> {
-    response::with_status(response::json(&Shown::of(run)), StatusCode::ACCEPTED)
+    response::with_status(response::json(&Shown::new(run)), StatusCode::ACCEPTED)
 }
 
 fn known_run(run: &DrivenRun, app: &App) -> Answered {
-    if run.app == app.name { Ok(response::json(&Shown::of(run))) } else { Err(no_such_run()) }
+    if run.app == app.name { Ok(response::json(&Shown::new(run))) } else { Err(no_such_run()) }
 }
 
 /// The answer for an agent run whose calls the driver of its eval answers.

@@ -37,7 +37,7 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    pub(super) fn of(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> Self {
+    pub(super) fn new(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> Self {
         let shown = || forward::credential(runs, caller, headers);
         let brought = (!caller.is_operator).then(shown).filter(UpstreamCredential::is_callers);
         Self { brought }

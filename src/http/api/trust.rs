@@ -95,7 +95,7 @@ enum Everything {
 
 impl Pinned {
     /// The pins as `caller` may see them.
-    fn of(name: &BackendName, kind: &'static str, known: &Snapshot, caller: &Caller) -> Self {
+    fn new(name: &BackendName, kind: &'static str, known: &Snapshot, caller: &Caller) -> Self {
         let all_rights = &Rights::default();
         let rights = if caller.is_operator { all_rights } else { &caller.app.rights };
         let review = &known.review;
@@ -107,7 +107,7 @@ impl Pinned {
             mode: review.mode.as_str().to_owned(),
             accepted: review.known,
             digest: review.digest.clone(),
-            findings: findings.map(|found| Found::of(found, review)).collect(),
+            findings: findings.map(|found| Found::new(found, review)).collect(),
             damaged: words(caller, review.damaged.as_deref().map(str::to_owned), DAMAGED),
             unkept: words(caller, known.unkept.clone(), UNKEPT),
         }
@@ -115,7 +115,7 @@ impl Pinned {
 }
 
 impl Found {
-    fn of(finding: &Finding, review: &Review) -> Self {
+    fn new(finding: &Finding, review: &Review) -> Self {
         let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         Self {
             tool: (finding.tool != CARD).then(|| finding.tool.clone()),
@@ -145,7 +145,7 @@ impl Api {
     fn pinned(&self, name: &BackendName, caller: &Caller) -> Option<Pinned> {
         let kind = status::kind(&self.backends().registry.offer(), name)?;
         let known = self.backends().registry.snapshot(name.as_str())?;
-        (kind != "local").then(|| Pinned::of(name, kind, &known, caller))
+        (kind != "local").then(|| Pinned::new(name, kind, &known, caller))
     }
 
     /// Accepts a backend as the operator has looked at it.

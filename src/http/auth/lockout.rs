@@ -60,7 +60,7 @@ mod tests {
 
     fn address(text: &str) -> ClientKey {
         let peer = SocketAddr::new(text.parse().unwrap(), 50000);
-        ClientKey::of(&ClientInfo::Tcp { peer })
+        ClientKey::new(&ClientInfo::Tcp { peer })
     }
 
     fn fail(lockout: &Lockout, peer: ClientKey, times: usize, now: Instant) -> usize {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn begin(sessions: &Sessions, token: &str) -> String {
-        let begun = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[]), false).unwrap();
+        let begun = sessions.begin(TokenHash::new(token.as_bytes()), &request(&[]), false).unwrap();
         let cookie = begun.cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
@@ -229,9 +229,9 @@ mod tests {
         let one = begin(&sessions, "one");
         let two = begin(&sessions, "two");
         assert!(one.starts_with("mantyx_bridge_7717="), "{one}");
-        assert_eq!(sessions.token(&request(&["a=b", &two])), Some(TokenHash::of(b"two")));
+        assert_eq!(sessions.token(&request(&["a=b", &two])), Some(TokenHash::new(b"two")));
         let both = format!("x=1; {one}; y=2");
-        assert_eq!(sessions.token(&request(&[&both])), Some(TokenHash::of(b"one")));
+        assert_eq!(sessions.token(&request(&[&both])), Some(TokenHash::new(b"one")));
         for other in ["", "mantyx_bridge_7717=", "mantyx_bridge_7717=0"] {
             assert_eq!(sessions.token(&request(&[other])), None, "{other}");
         }
@@ -251,7 +251,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_link_lets_in_once_and_within_a_minute() {
         let sessions = Sessions::default();
-        let token = TokenHash::of(b"one");
+        let token = TokenHash::new(b"one");
         let link = || sessions.link(token).unwrap();
         let (first, second) = (link(), link());
         assert_eq!(sessions.follow(&first), Some(token));
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(sessions.follow(""), None);
         tokio::time::advance(LINK_LIFE).await;
         assert_eq!(sessions.follow(&second), None, "too late");
-        let of_another = sessions.link(TokenHash::of(b"two")).unwrap();
+        let of_another = sessions.link(TokenHash::new(b"two")).unwrap();
         let oldest = link();
         let all: Vec<String> = (0..MAX_LINKS).map(|_| link()).collect();
         assert_eq!(sessions.follow(&oldest), None, "too many");
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_key_is_of_its_session_alone() {
         let sessions = Sessions::default();
-        let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[]), false).unwrap();
+        let begun = || sessions.begin(TokenHash::new(b"one"), &request(&[]), false).unwrap();
         let one = begun();
         let two = begun();
         let with = |cookie: &HeaderValue, key: &str| {
@@ -306,7 +306,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             begin(&sessions, "one");
         }
-        assert_eq!(sessions.token(&request(&[&other])), Some(TokenHash::of(b"other")));
+        assert_eq!(sessions.token(&request(&[&other])), Some(TokenHash::new(b"other")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::san::San;
 
 fn app(name: &str, token: &str) -> App {
-    App { token: Some(TokenHash::of(token.as_bytes())), ..App::named(name) }
+    App { token: Some(TokenHash::new(token.as_bytes())), ..App::named(name) }
 }
 
 fn settings(apps: &[App]) -> Arc<Settings> {
@@ -25,7 +25,7 @@ fn hosts() -> Hosts {
 }
 
 fn operator() -> TokenHash {
-    TokenHash::of(b"the operator")
+    TokenHash::new(b"the operator")
 }
 
 fn authenticator(auth: Auth) -> Authenticator {
@@ -277,7 +277,7 @@ fn a_certificate_that_is_nobodys_needs_a_token() {
         known(&authenticator, &other, Some("t0ken-one"), Ok("billing"));
         // A stolen token does not stand in for the certificate.
         known(&authenticator, &other, Some("t0ken-ops"), Err(AuthRefusal::OtherCertificate));
-        assert!(authenticator.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
+        assert!(authenticator.app_of(TokenHash::new(b"t0ken-ops"), &other).is_none());
     }
     known(&authenticator, &ClientInfo::Unix { peer: None }, Some("t0ken-ops"), Ok("ops"));
 }

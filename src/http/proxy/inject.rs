@@ -169,7 +169,7 @@ impl Outgoing<'_> {
     /// Parses a spec.
     async fn read_spec(&self, kind: RunKind, body: Bytes) -> Answered<Result<Spec, SpecError>> {
         let (app, size) = (&self.caller.app.name, body.len());
-        let read = move || Spec::of(kind, body);
+        let read = move || Spec::read(kind, body);
         Ok(self.views.work_if_large(app, size, read).await?)
     }
 

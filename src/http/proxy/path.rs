@@ -25,7 +25,7 @@ pub struct NormalizedPath {
 }
 
 impl NormalizedPath {
-    pub fn of(path: &str) -> Self {
+    pub fn new(path: &str) -> Self {
         let plain = path.split('/').filter(|segment| !segment.is_empty()).map(decoded);
         let plain: Vec<String> = plain.collect();
         let mut text = path.to_owned();

@@ -58,7 +58,7 @@ fn below_bridge(base: &Url, target: &Url) -> Option<HeaderValue> {
     // and body, would call a tool or decide on a call. `//host` would be another server's address.
     if !path.starts_with('/')
         || path.starts_with("//")
-        || !NormalizedPath::of(path).is_proxied(path)
+        || !NormalizedPath::new(path).is_proxied(path)
     {
         return None;
     }

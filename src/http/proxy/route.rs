@@ -54,13 +54,13 @@ impl Proxied {
     /// finds nothing.
     pub fn read(method: &Method, path: &str, meaning: &NormalizedPath) -> Option<(Self, Resource)> {
         let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
-        let proxied = Self::of(method, &segments);
+        let proxied = Self::from_segments(method, &segments);
         let is_ambiguous =
             meaning.has_dots || meaning.is_odd && proxied != Self::Other || names_oddly(&segments);
-        (!is_ambiguous).then(|| (proxied, Resource::of(path, &segments)))
+        (!is_ambiguous).then(|| (proxied, Resource::read(path, &segments)))
     }
 
-    fn of(method: &Method, segments: &[&str]) -> Self {
+    fn from_segments(method: &Method, segments: &[&str]) -> Self {
         let ["api", "v1", "workspaces", workspace, rest @ ..] = segments else {
             return Self::Other;
         };
@@ -97,7 +97,7 @@ fn names_oddly(segments: &[&str]) -> bool {
 
 impl Resource {
     /// The target of `path`, with the meaning `segments`.
-    fn of(path: &str, segments: &[&str]) -> Self {
+    fn read(path: &str, segments: &[&str]) -> Self {
         let workspaces = segments.iter().position(|it| it.eq_ignore_ascii_case("workspaces"));
         let below = workspaces.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
         let Some((workspace, ids)) = below.split_first() else { return Self::default() };
@@ -105,13 +105,13 @@ impl Resource {
         Self {
             workspace: (*workspace).into(),
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-            opened: Opened::of(segments).filter(|_| is_normal()),
+            opened: Opened::read(segments).filter(|_| is_normal()),
         }
     }
 }
 
 impl Opened {
-    fn of(segments: &[&str]) -> Option<Self> {
+    fn read(segments: &[&str]) -> Option<Self> {
         let ["api", "v1", "workspaces", workspace, collection, id, rest @ ..] = segments else {
             return None;
         };

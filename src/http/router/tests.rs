@@ -6,32 +6,32 @@ use crate::model::ids::{RunKey, Workspace};
 
 #[track_caller]
 fn check_own(method: &str, path: &str, pattern: &str, segment: &str) {
-    let route = Route::of(&method.parse().unwrap(), path);
+    let route = Route::find(&method.parse().unwrap(), path);
     let Route::Own(own, found) = &route else { panic!("{route:?}") };
     assert_eq!((own.path, found.as_str()), (pattern, segment), "{method} {path}");
 }
 
 #[track_caller]
 fn check_wrong_method(method: &str, path: &str, allow: &str) {
-    let route = Route::of(&method.parse().unwrap(), path);
+    let route = Route::find(&method.parse().unwrap(), path);
     assert!(matches!(route, Route::WrongMethod(found) if found == allow), "{route:?}");
 }
 
 #[track_caller]
 fn check_ambiguous(method: &str, path: &str) {
-    let route = Route::of(&method.parse().unwrap(), path);
+    let route = Route::find(&method.parse().unwrap(), path);
     assert!(matches!(route, Route::Ambiguous), "{method} {path}: {route:?}");
 }
 
 #[track_caller]
 fn check_proxied(method: &str, path: &str, expected: &Proxied) {
-    let route = Route::of(&method.parse().unwrap(), path);
+    let route = Route::find(&method.parse().unwrap(), path);
     assert!(matches!(&route, Route::Proxied(found, _) if found == expected), "{route:?}");
 }
 
 #[track_caller]
 fn resource(path: &str) -> Resource {
-    match Route::of(&Method::GET, path) {
+    match Route::find(&Method::GET, path) {
         Route::Proxied(_, resource) => resource,
         route => panic!("{route:?}"),
     }
@@ -51,22 +51,22 @@ fn own_routes() {
     check_wrong_method("DELETE", "/v1/runs", "GET, HEAD, POST");
     check_wrong_method("GET", "/v1/approvals/a", "POST");
     for path in ["/v1/status/", "/api", "/nothing", "/v1/runs/r/attach/x"] {
-        assert!(matches!(Route::of(&Method::GET, path), Route::Unknown), "{path}");
+        assert!(matches!(Route::find(&Method::GET, path), Route::Unknown), "{path}");
     }
 }
 
 #[test]
 fn path_that_is_too_long_is_not_looked_at() {
     let path = |segments: usize| format!("/api{}", "/a".repeat(segments));
-    assert!(matches!(Route::of(&Method::GET, &path(4_000)), Route::Proxied(..)));
-    let long = Route::of(&Method::GET, &path(5_000));
+    assert!(matches!(Route::find(&Method::GET, &path(4_000)), Route::Proxied(..)));
+    let long = Route::find(&Method::GET, &path(5_000));
     assert!(matches!(long, Route::TooLong), "{long:?}");
 }
 
 #[test]
 fn mcp_with_a_slash_is_mcp() {
     for method in ["GET", "HEAD", "POST", "DELETE"] {
-        let path_of = |path| match Route::of(&method.parse().unwrap(), path) {
+        let path_of = |path| match Route::find(&method.parse().unwrap(), path) {
             Route::Own(own, _) => (own.method, own.path),
             route => panic!("{route:?}"),
         };
@@ -74,7 +74,7 @@ fn mcp_with_a_slash_is_mcp() {
     }
     check_wrong_method("PUT", "/mcp/", "GET, HEAD, POST, DELETE");
     for path in ["/mcp//", "//mcp", "/mcp/x", "/mcp%2F"] {
-        assert!(matches!(Route::of(&Method::POST, path), Route::Unknown), "{path}");
+        assert!(matches!(Route::find(&Method::POST, path), Route::Unknown), "{path}");
     }
 }
 
@@ -86,7 +86,7 @@ fn what_shows_a_requests_headers_is_refused_everywhere() {
         }
         let path = "/api/v1/workspaces/a/models";
         check_wrong_method(method, path, PROXIED_METHODS);
-        assert!(Route::of(&method.parse().unwrap(), path).is_proxied());
+        assert!(Route::find(&method.parse().unwrap(), path).is_proxied());
     }
 }
 
@@ -219,7 +219,7 @@ fn what_a_credential_opens() {
 
 #[test]
 fn only_health_and_readiness_are_open() {
-    let is_open = |path: &str| Route::of(&Method::GET, path).rules(&Method::GET).access.is_open();
+    let is_open = |path: &str| Route::find(&Method::GET, path).rules(&Method::GET).access.is_open();
     assert!(is_open("/healthz") && is_open("/readyz"));
     for path in ["/", "/v1/status", "/metrics", "/nothing", "/api/v1/workspaces/a/models"] {
         assert!(!is_open(path), "{path}");
@@ -230,7 +230,7 @@ fn only_health_and_readiness_are_open() {
 fn what_follows_from_an_answer_is_done_although_the_app_hung_up() {
     let after = |method: &str, path: &str| {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        Route::of(&method, path).rules(&method).after_hang_up
+        Route::find(&method, path).rules(&method).after_hang_up
     };
     let api = "/api/v1/workspaces/acme";
     for (method, path) in [

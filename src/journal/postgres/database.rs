@@ -331,8 +331,8 @@ impl Database {
         let owners: Vec<Option<&[u8]>> =
             begun().map(|run| run.owner.as_ref().map(<[u8; 32]>::as_slice)).collect();
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
-        let kept = Columns::of(&rows.records);
-        let answers = Columns::of(&rows.first);
+        let kept = Columns::new(&rows.records);
+        let answers = Columns::new(&rows.first);
         let calls: Vec<Id> = rows.first.keys().map(|key| id(&call_of(key))).collect();
         let claims = rows.records.values().chain(rows.first.values());
         let claims = claims.filter_map(|row| Some((row.claim?, row.run?)));
@@ -495,7 +495,7 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(rows: &'a BTreeMap<RowKey, Row>) -> Self {
+    fn new(rows: &'a BTreeMap<RowKey, Row>) -> Self {
         let mut this = Self::default();
         for (key, row) in rows {
             let Some(value) = &row.value else { continue };

@@ -84,7 +84,7 @@ impl Injected {
 }
 
 impl Cost {
-    pub(super) fn of<'a>(refs: impl Iterator<Item = &'a Ref>) -> Self {
+    pub(super) fn new<'a>(refs: impl Iterator<Item = &'a Ref>) -> Self {
         let (tools, bytes) = refs
             .fold((0, 0), |(tools, bytes), one| (tools + one.items.len(), bytes + one.json.len()));
         Self { tools, searched: 0, bytes, tokens: tokens(bytes) }
@@ -97,12 +97,12 @@ impl Offer {
         let in_order = self.in_order(|_| true);
         let of = |name: &BackendName| {
             let offered = &self.backends[name];
-            let searched = Cost::of(offered.hidden()).tools;
-            let cost = Cost { searched, ..Cost::of(offered.refs()) };
+            let searched = Cost::new(offered.hidden()).tools;
+            let cost = Cost { searched, ..Cost::new(offered.refs()) };
             OfBackend { name: name.to_string(), cost }
         };
         let backends: Vec<OfBackend> = in_order.into_iter().map(of).collect();
-        let all = Cost::of(self.refs(&self.backends.keys().cloned().collect()));
+        let all = Cost::new(self.refs(&self.backends.keys().cloned().collect()));
         let searched = backends.iter().map(|one| one.cost.searched).sum();
         let items = self.backends.iter().flat_map(|(name, offered)| {
             offered.refs().flat_map(move |one| one.sizes().map(move |it| (name, it)))

@@ -51,7 +51,7 @@ impl Offer {
         }
         let routes = self.routes.iter().filter(|(name, _)| may_use(name));
         let routes = routes.map(|(name, route)| (Arc::clone(name), route.clone())).collect();
-        Self::of(backends, routes, self.own.clone(), Arc::clone(&self.index))
+        Self::assemble(backends, routes, self.own.clone(), Arc::clone(&self.index))
     }
 }
 
@@ -83,7 +83,7 @@ impl Offered {
             OfferMode::Search => self.has_peer,
             OfferMode::All => false,
             OfferMode::Auto => {
-                let Cost { tools, tokens, .. } = Cost::of(refs.iter().map(Arc::as_ref));
+                let Cost { tools, tokens, .. } = Cost::new(refs.iter().map(Arc::as_ref));
                 tools > AUTO_TOOLS || tokens > AUTO_TOKENS
             }
         }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn of(schema: &str) -> Result<ParamHeaders, String> {
-    ParamHeaders::of(&format!(r#"{{"name":"t","inputSchema":{schema}}}"#))
+    ParamHeaders::read(&format!(r#"{{"name":"t","inputSchema":{schema}}}"#))
 }
 
 /// The headers of a call, each as a line.
@@ -108,7 +108,7 @@ fn a_schema_without_a_mark_has_no_headers() {
     ] {
         assert!(of(schema).unwrap().is_empty(), "{schema}");
     }
-    assert!(ParamHeaders::of(r#"{"name":"t"}"#).unwrap().is_empty());
+    assert!(ParamHeaders::read(r#"{"name":"t"}"#).unwrap().is_empty());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn what_no_client_may_follow_is_told() {
 #[test]
 fn param_headers_of_a_tool_are_looked_for_once() {
     let tool = format!(r#"{{"name":"t","inputSchema":{}}}"#, one("\"string\"", "\"A\""));
-    let input = crate::model::InputSchema::of(RawValue::from_string(tool).unwrap().into());
+    let input = crate::model::InputSchema::new(RawValue::from_string(tool).unwrap().into());
     assert!(!input.param_headers().is_empty());
     assert!(std::ptr::eq(input.param_headers(), input.param_headers()));
 }

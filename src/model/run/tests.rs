@@ -12,7 +12,7 @@ use crate::model::spec::{Selection, Spec};
 
 fn table() -> Arc<Table> {
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#])]));
-    let spec = Spec::of(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
     Arc::new(spec.inject(&offer, &Selection::All).unwrap().table)
 }
 

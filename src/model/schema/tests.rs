@@ -6,7 +6,7 @@ use super::*;
 
 fn of(schema: &str) -> InputSchema {
     let tool = format!(r#"{{"name":"t","inputSchema":{schema}}}"#);
-    InputSchema::of(RawValue::from_string(tool).unwrap().into())
+    InputSchema::new(RawValue::from_string(tool).unwrap().into())
 }
 
 fn check(schema: &str, arguments: &str) -> Verdict {
@@ -58,7 +58,7 @@ fn arguments_are_an_object() {
     for arguments in ["[]", "7", "\"x\"", "null"] {
         invalid_because(NOTE, arguments, "the arguments: they are not a JSON object");
     }
-    let without = InputSchema::of(RawValue::from_string(r#"{"name":"t"}"#.into()).unwrap().into());
+    let without = InputSchema::new(RawValue::from_string(r#"{"name":"t"}"#.into()).unwrap().into());
     assert_eq!(without.check("{}"), Verdict::Valid, "a tool without a schema takes any object");
     assert!(matches!(without.check("[]"), Verdict::Invalid(_)));
     valid("null", "{}");

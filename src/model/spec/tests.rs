@@ -18,7 +18,7 @@ fn offer() -> Arc<Offer> {
 }
 
 fn inject(spec: &str, selection: &Selection) -> Result<Injected, InjectError> {
-    Spec::of(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap().inject(&offer(), selection)
+    Spec::read(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap().inject(&offer(), selection)
 }
 
 fn text(injected: &Injected) -> String {
@@ -79,7 +79,7 @@ fn backends(names: &[&str]) -> Arc<Rights> {
 fn inject_local(spec: &str, allowed: &[&str]) -> Result<Injected, InjectError> {
     let page = local("page", r#"{"parameters":{"type":"object"}}"#);
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), page]));
-    let spec = Spec::of(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap();
     spec.inject(&offer.seen_by(&backends(allowed)), &Selection::All)
 }
 
@@ -154,7 +154,7 @@ fn a_placeholder_of_the_wrong_kind_names_what_there_is() {
 
 #[test]
 fn an_app_gets_only_what_it_may_use() {
-    let spec = Spec::of(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
     let offer = offer().seen_by(&backends(&["hr"]));
     let injected = spec.inject(&offer, &Selection::All).unwrap();
     assert_eq!(text(&injected), format!(r#"{{"tools":[{HR}]}}"#));
@@ -181,7 +181,7 @@ fn a_refused_backend_refuses_the_run() {
     let mut down = server("fs", &[]);
     (down.available, down.on_unavailable) = (false, OnUnavailable::Fail);
     let offer = Arc::new(Offer::build(&[down]));
-    let spec = Spec::of(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
     let error = spec.inject(&offer, &Selection::All).unwrap_err();
     assert_eq!(error, InjectError::Refused(BackendName::parse("fs").unwrap()));
 }
@@ -189,7 +189,7 @@ fn a_refused_backend_refuses_the_run() {
 #[test]
 fn bodies_that_are_no_specs() {
     let read = |text: &'static str| {
-        Spec::of(RunKind::Agent, Bytes::from_static(text.as_bytes())).unwrap_err()
+        Spec::read(RunKind::Agent, Bytes::from_static(text.as_bytes())).unwrap_err()
     };
     assert_eq!(read("[1]"), SpecError::NotAnObject);
     assert_eq!(read(r#"{"a":1,"b":2,"a":3}"#), SpecError::DuplicateKey("a".to_owned()));
@@ -198,7 +198,7 @@ fn bodies_that_are_no_specs() {
     assert!(matches!(read("{"), SpecError::NotJson(_)));
     assert!(matches!(read(""), SpecError::NotJson(_)));
     assert!(matches!(
-        Spec::of(RunKind::Agent, Bytes::from_static(b"{\"a\":\"\xff\"}")),
+        Spec::read(RunKind::Agent, Bytes::from_static(b"{\"a\":\"\xff\"}")),
         Err(SpecError::NotJson(_))
     ));
 }
@@ -211,7 +211,7 @@ fn counts_are_tools_per_backend() {
 }
 
 fn inject_eval(body: &str) -> Injected {
-    let spec = Spec::of(RunKind::Eval, Bytes::from(body.to_owned())).unwrap();
+    let spec = Spec::read(RunKind::Eval, Bytes::from(body.to_owned())).unwrap();
     spec.inject(&offer(), &Selection::All).unwrap()
 }
 
@@ -251,7 +251,7 @@ fn an_eval_gets_its_tools_where_its_agent_is() {
 #[test]
 fn evals_that_cannot_be_read() {
     let read = |text: &'static str| {
-        Spec::of(RunKind::Eval, Bytes::from_static(text.as_bytes())).unwrap_err()
+        Spec::read(RunKind::Eval, Bytes::from_static(text.as_bytes())).unwrap_err()
     };
     assert_eq!(read(r#"{"agent":[]}"#), SpecError::AgentNotAnObject);
     assert_eq!(read(r#"{"agent":{"a":1,"a":2}}"#), SpecError::DuplicateKey("a".to_owned()));
@@ -288,7 +288,7 @@ fn pending_offer() -> Arc<Offer> {
 
 /// What a spec with these `tools` becomes, and its table.
 fn inject_pending(tools: &str, selection: &[&str]) -> (String, Table) {
-    let spec = Spec::of(RunKind::Agent, Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
     let selection = Selection::Named(selection.iter().map(ToString::to_string).collect());
     let injected = spec.inject(&pending_offer(), &selection).unwrap();
     let counts: Vec<usize> = injected.counts.values().copied().collect();
@@ -360,7 +360,7 @@ fn the_tools_of_a_search_name_each_other_as_the_run_has_them() {
         (vec![fs, clash], "{}".to_owned(), Own::Find.name().to_owned(), given(Own::Call)),
     ] {
         let offer = Arc::new(Offer::build(&sources)).seen_by(&Arc::default());
-        let spec = Spec::of(RunKind::Agent, Bytes::from(body.clone())).unwrap();
+        let spec = Spec::read(RunKind::Agent, Bytes::from(body.clone())).unwrap();
         let injected = spec.inject(&offer, &Selection::All).unwrap();
         let text = text(&injected);
         assert!(text.contains(&format!("Call what you have found with {call}.")), "{text}");
@@ -440,7 +440,7 @@ fn a_kept_table_leads_where_it_led() {
 
 #[test]
 fn reading_stops_at_the_limits() {
-    let read = |text: String| Spec::of(RunKind::Agent, Bytes::from(text)).map(|_| ());
+    let read = |text: String| Spec::read(RunKind::Agent, Bytes::from(text)).map(|_| ());
     let list = |count| vec!["0"; count].join(",");
     assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MAX_TOOLS))), Ok(()));
     let over = Err(SpecError::TooManyTools);

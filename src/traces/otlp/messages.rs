@@ -118,7 +118,7 @@ pub(super) fn request(resource: &Resource, spans: &[Span]) -> Vec<u8> {
 }
 
 impl Resource {
-    pub(super) fn of(attributes: &[(String, String)]) -> Self {
+    pub(super) fn new(attributes: &[(String, String)]) -> Self {
         let pair = |(key, text): &(String, String)| KeyValue::new(key, Value::Text(text.clone()));
         Self { attributes: attributes.iter().map(pair).collect() }
     }

@@ -185,7 +185,8 @@ impl Reader<'_> {
         let Some((name, text)) = self.var(["OTEL_TRACES_SAMPLER_ARG"]) else {
             return Sampler::default();
         };
-        let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Sampler::of);
+        let share =
+            text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Sampler::with_share);
         share.or_else(|| self.flaw(name, "is not a number of 0 to 1; it is 1")).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use crate::fake_http::{Agent, Reply, Seen};
 const SECRET: &str = "s3cret/+";
 
 fn clients() -> http_client::Clients {
-    http_client::Clients::of(None, None, http_client::new())
+    http_client::Clients::new(None, None, http_client::new())
 }
 
 fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Issuer {

@@ -21,7 +21,7 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
 async fn found(agent: &Agent, metadata: Option<&str>) -> Result<(Endpoint, Shows), IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
-    find(&Clients::of(None, None, http_client::new()), &challenge).await
+    find(&Clients::new(None, None, http_client::new()), &challenge).await
 }
 
 fn resource() -> Value {
@@ -98,7 +98,7 @@ async fn metadata_that_cannot_be_used_says_why() {
     agent.stop().await;
     let gone =
         Challenge { url: Url::parse("http://127.0.0.1:1/").unwrap(), metadata: None, scope: None };
-    assert!(find(&Clients::of(None, None, http_client::new()), &gone).await.unwrap_err().passes);
+    assert!(find(&Clients::new(None, None, http_client::new()), &gone).await.unwrap_err().passes);
 }
 
 /// What listens on a port of this machine may trust whoever is on it.
@@ -131,7 +131,7 @@ async fn a_server_on_a_unix_socket_is_asked_over_it() {
     let victim = server(&[]).await;
     let socket = std::env::temp_dir().join("mantyx-bridge-no-such-socket");
     let base = victim.url.join("mcp").unwrap();
-    let clients = Clients::of(Some(&base), None, http_client::new()).on_socket(Some(&socket));
+    let clients = Clients::new(Some(&base), None, http_client::new()).on_socket(Some(&socket));
     let challenge = Challenge { url: base, metadata: None, scope: None };
     assert!(find(&clients, &challenge).await.unwrap_err().passes);
     assert!(victim.seen().is_empty(), "what is at this name is another: {:?}", victim.seen());

@@ -207,7 +207,7 @@ async fn a_call_that_was_sent_before_a_restart_is_never_said_not_to_be_made() {
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_reads").unwrap().clone();
     let call = |peer: Option<&str>| CallContext {
-        peer: peer.map(Identity::of),
+        peer: peer.map(Identity::from_text),
         recorder: Arc::new(Unwritable),
         ..context(&route, "{}")
     };

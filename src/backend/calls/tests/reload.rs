@@ -48,7 +48,7 @@ impl FakeManager {
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
         let demand = backend.demand.clone();
         self.backends.set(BackendHandles::from([(lease.name.clone(), Arc::new(backend))]), 256);
-        let identity = identity.map(Identity::of);
+        let identity = identity.map(Identity::from_text);
         let like_before = entry(&lease);
         registry.set(vec![RegistryEntry {
             identity: identity.or(like_before.identity),
@@ -245,7 +245,7 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     let mut manager = FakeManager::start(&old).await;
     let route = manager.backends.registry.offer().route("fs_reads").unwrap().clone();
     let sent = |to: &str, handle: Option<&str>| CallContext {
-        peer: Some(Identity::of(to)),
+        peer: Some(Identity::from_text(to)),
         handle: handle.map(|handle| Handle(handle.to_owned())),
         ..context(&route, "{}")
     };

@@ -66,7 +66,7 @@ impl<'a> Task<'a> {
         let members = (says_task || wanted).then(|| Members::read(result.get()).ok()).flatten();
         let is_there = |value: &&RawValue| value.get() != "null";
         match members {
-            Some(members) if says_task => Self::of(&members).map(Some),
+            Some(members) if says_task => Self::from_members(&members).map(Some),
             Some(members) if members.get("content").filter(is_there).is_none() => {
                 members.get("task").filter(is_there).map(Self::read).transpose()
             }
@@ -76,10 +76,10 @@ impl<'a> Task<'a> {
 
     /// The task that a `tasks/get` was answered with.
     pub(super) fn read(task: &'a RawValue) -> Called<Self> {
-        Self::of(&Members::read(task.get()).map_err(|_no_object| no_task())?)
+        Self::from_members(&Members::read(task.get()).map_err(|_no_object| no_task())?)
     }
 
-    fn of(members: &Members<'a>) -> Called<Self> {
+    fn from_members(members: &Members<'a>) -> Called<Self> {
         let either = |new: &str, old: &str| members.get(new).or_else(|| members.get(old));
         let status = members.string("status").and_then(|status| Status::parse(&status));
         let interval = either("pollIntervalMs", "pollInterval").and_then(milliseconds);

@@ -148,7 +148,7 @@ fn upstreams_and_apps() {
     assert_eq!((base_url.as_str(), workspace.as_deref()), ("http://localhost:1/x/", Some("acme")));
     assert_eq!(own.expose_secret(), "0123456789abcdef");
     let [a, b, c] = &config.apps[..] else { panic!("three apps") };
-    assert_eq!(a.token, Some(TokenHash::of(b"hunter22-closed-secret")));
+    assert_eq!(a.token, Some(TokenHash::new(b"hunter22-closed-secret")));
     let fs = BackendName::parse("fs").unwrap();
     assert_eq!(a.rights.backends, Some([fs.clone()].into()));
     let may_use = |tool: &str| a.rights.include_tool(&fs, tool);

@@ -168,7 +168,7 @@ async fn create(world: &Arc<World>, app: usize) {
     let body = spec(world, app).to_string();
     let own_api = world.state().chance(200);
     let path = if own_api { "/v1/runs".to_owned() } else { format!("{API}/agent-runs") };
-    let asked = Asked { body, ..Asked::of(app, "POST", &path) };
+    let asked = Asked { body, ..Asked::new(app, "POST", &path) };
     let answer = ask(world, asked.breaking(world)).await;
     note(world, app, answer, false);
 }
@@ -176,7 +176,7 @@ async fn create(world: &Arc<World>, app: usize) {
 async fn create_eval(world: &Arc<World>, app: usize) {
     let spec = spec(world, app);
     let body = json!({"app": app, "datasetId": "d", "agent": spec}).to_string();
-    let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/eval-runs")) };
+    let asked = Asked { body, ..Asked::new(app, "POST", &format!("{API}/eval-runs")) };
     let answer = ask(world, asked.breaking(world)).await;
     let eval = answer.as_ref().and_then(|(_, body)| Some(body["runId"].as_str()?.to_owned()));
     note(world, app, answer, true);
@@ -213,7 +213,7 @@ async fn talk(world: &Arc<World>, app: usize) {
     match session {
         None => {
             let body = spec(world, app).to_string();
-            let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/agent-sessions")) };
+            let asked = Asked { body, ..Asked::new(app, "POST", &format!("{API}/agent-sessions")) };
             if let Some((200..=299, body)) = ask(world, asked.breaking(world)).await {
                 let id = body["sessionId"].as_str().expect("an id").to_owned();
                 let mut state = world.state();
@@ -225,7 +225,7 @@ async fn talk(world: &Arc<World>, app: usize) {
             let (id, _) = world.state().apps[app].sessions[at].clone();
             let body = json!({"app": app, "prompt": "p"}).to_string();
             let path = format!("{API}/agent-sessions/{id}/messages");
-            let asked = Asked { body, ..Asked::of(app, "POST", &path) };
+            let asked = Asked { body, ..Asked::new(app, "POST", &path) };
             let answer = ask(world, asked.breaking(world)).await;
             note(world, app, answer, false);
         }
@@ -254,7 +254,7 @@ async fn call_by_hand(world: &Arc<World>, app: usize) {
         }
     };
     world.step(format!("{}: calls {name} by hand: {body}", ["a", "b"][app]));
-    let asked = Asked { body, key: key.clone(), ..Asked::of(app, "POST", "/v1/tool-calls") };
+    let asked = Asked { body, key: key.clone(), ..Asked::new(app, "POST", "/v1/tool-calls") };
     let Some((200, answer)) = ask(world, asked.breaking(world)).await else { return };
     let Some(key) = key else { return };
     let mut state = world.state();
@@ -294,7 +294,7 @@ async fn call_over_mcp(world: &Arc<World>, app: usize) {
         state.step(format!("{}: calls {name} over MCP for {intent}", ["a", "b"][app]));
         (name, body.to_string())
     };
-    let asked = Asked { body, mcp: Some(name), ..Asked::of(app, "POST", "/mcp") };
+    let asked = Asked { body, mcp: Some(name), ..Asked::new(app, "POST", "/mcp") };
     ask(world, asked.breaking(world)).await;
 }
 
@@ -328,7 +328,8 @@ async fn hand_over(world: &Arc<World>, app: usize) {
     let id = match agent_run.or(again) {
         Some(id) => id,
         None => {
-            let Some((200, refs)) = ask(world, Asked::of(app, "GET", "/v1/tool-refs")).await else {
+            let Some((200, refs)) = ask(world, Asked::new(app, "GET", "/v1/tool-refs")).await
+            else {
                 return;
             };
             let id = world.state().new_run(&json!({ "app": app }), false, &refs["tools"]);
@@ -346,7 +347,7 @@ async fn hand_over(world: &Arc<World>, app: usize) {
 }
 
 async fn attach(world: &Arc<World>, app: usize, id: &str) {
-    let asked = Asked::of(app, "POST", &format!("/v1/runs/{id}/attach"));
+    let asked = Asked::new(app, "POST", &format!("/v1/runs/{id}/attach"));
     let answer = ask(world, asked.breaking(world)).await;
     if let Some((200..=299, _)) = answer {
         let mut state = world.state();
@@ -362,7 +363,7 @@ async fn attach(world: &Arc<World>, app: usize, id: &str) {
 async fn cancel(world: &Arc<World>, app: usize) {
     let Some(Known { id, is_eval, .. }) = some_run(world, app) else { return };
     let kind = if is_eval { "eval-runs" } else { "agent-runs" };
-    let asked = Asked::of(app, "POST", &format!("{API}/{kind}/{id}/cancel")).breaking(world);
+    let asked = Asked::new(app, "POST", &format!("{API}/{kind}/{id}/cancel")).breaking(world);
     if let Some((200, _)) = ask(world, asked).await {
         let mut state = world.state();
         let now = state.now();
@@ -392,7 +393,7 @@ fn request_for(world: &World, Known { id, is_eval, .. }: &Known) -> (&'static st
 async fn pry(world: &Arc<World>, app: usize) {
     let Some(known) = some_run(world, 1 - app).filter(|known| known.is_driven) else { return };
     let (method, path) = request_for(world, &known);
-    let Some((status, body)) = ask(world, Asked::of(app, method, &path)).await else { return };
+    let Some((status, body)) = ask(world, Asked::new(app, method, &path)).await else { return };
     if status < 400 {
         let what = format!("{method} {path} of another app: {status} {body}");
         world.state().breaks(what);
@@ -403,7 +404,7 @@ async fn pry(world: &Arc<World>, app: usize) {
 async fn impersonate(world: &Arc<World>) {
     let Some(known) = some_run(world, 1).filter(|known| known.is_driven) else { return };
     let (method, path) = request_for(world, &known);
-    let asked = Asked { is_strangers: true, ..Asked::of(1, method, &path) };
+    let asked = Asked { is_strangers: true, ..Asked::new(1, method, &path) };
     let Some((status, body)) = ask(world, asked).await else { return };
     if status < 400 {
         let what = format!("{method} {path} with a stranger's credential: {status} {body}");
@@ -437,7 +438,7 @@ async fn result(
 ) -> Option<(u16, Value)> {
     let body = json!({"toolUseId": tool_use, "result": text}).to_string();
     let path = format!("{API}/agent-runs/{run}/tool-results");
-    ask(world, Asked { body, ..Asked::of(app, "POST", &path) }).await
+    ask(world, Asked { body, ..Asked::new(app, "POST", &path) }).await
 }
 
 /// Answers the calls of the app's own tools.
@@ -453,7 +454,7 @@ async fn answer_own(world: &Arc<World>, app: usize) {
 
 /// Whether a replica is ready once all is done.
 pub(super) async fn look_at_readiness(world: &Arc<World>, at: usize) {
-    let asked = Asked { to: Some(at), ..Asked::of(0, "GET", "/readyz") };
+    let asked = Asked { to: Some(at), ..Asked::new(0, "GET", "/readyz") };
     match ask(world, asked).await {
         Some((200, _)) => {}
         other => world.state().breaks(format!("the replica {at} is not ready: {other:?}")),
@@ -462,7 +463,7 @@ pub(super) async fn look_at_readiness(world: &Arc<World>, at: usize) {
 
 /// What the bridge itself says once all is done.
 pub(super) async fn look_at_the_end(world: &Arc<World>, at: usize) {
-    let asked = Asked { operator: true, to: Some(at), ..Asked::of(0, "GET", "/v1/status") };
+    let asked = Asked { operator: true, to: Some(at), ..Asked::new(0, "GET", "/v1/status") };
     let Some((200, status)) = ask(world, asked).await else {
         return world.state().breaks("the status cannot be read at the end");
     };

@@ -218,7 +218,7 @@ fn change(world: &World) {
     }
 }
 async fn decide(world: &Arc<World>, all: bool) {
-    let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/approvals") };
+    let asked = Asked { operator: true, ..Asked::new(0, "GET", "/v1/approvals") };
     let Some((200, list)) = apps::ask(world, asked).await else { return };
     let waiting: Vec<Value> = list["approvals"].as_array().cloned().unwrap_or_default();
     for one in waiting.iter().filter(|one| one["state"] == "waiting") {
@@ -256,7 +256,7 @@ async fn decide(world: &Arc<World>, all: bool) {
             }
             let path = format!("/v1/approvals/{id}");
             let body = body.to_string();
-            let asked = Asked { operator: true, body, ..Asked::of(0, "POST", &path) };
+            let asked = Asked { operator: true, body, ..Asked::new(0, "POST", &path) };
             let answer = apps::ask(world, asked).await;
             if let (Some((200..=299, _)), true, 10..) = (answer, decision == "answer", number) {
                 world.state().breaks(format!("the answer {number} to {intent} was taken"));

@@ -46,7 +46,7 @@ pub(in crate::daemon::tests) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn of(seed: u64) -> Self {
+    pub(super) fn from_seed(seed: u64) -> Self {
         Self { seed, faults: usize::MAX, acts: usize::MAX, lives: usize::MAX }
     }
 }

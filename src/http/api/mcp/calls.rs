@@ -167,7 +167,7 @@ impl Client<'_> {
     /// The questions that the client can put to its user.
     fn modes(&self, request: &Request<'_>) -> Modes {
         match &self.era {
-            Era::Stateless => Modes::of(request.meta(revision::CAPABILITIES)),
+            Era::Stateless => Modes::from_capabilities(request.meta(revision::CAPABILITIES)),
             Era::Session(session) => session.modes,
         }
     }

@@ -183,7 +183,7 @@ mod tests {
     fn headers_repeat_the_marked_arguments() {
         let tool = r#"{"inputSchema":{"type":"object","properties":{
             "n":{"type":"integer","x-mcp-header":"N"},"s":{"type":"string","x-mcp-header":"S"}}}}"#;
-        let marked = ParamHeaders::of(tool).unwrap();
+        let marked = ParamHeaders::read(tool).unwrap();
         let check = |arguments: &str, pairs: &[_]| {
             let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
             check_params(&marked, &arguments, &headers(pairs)).is_ok()

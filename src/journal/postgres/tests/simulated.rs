@@ -209,7 +209,7 @@ impl Database {
         (member, session): (Member, i64),
         rows: &Rows,
     ) -> Result<Verdict, DatabaseError> {
-        let batch = Batch::of(rows);
+        let batch = Batch::new(rows);
         self.run("write", move |tx| statements::write(tx, member, session, batch)).await
     }
 

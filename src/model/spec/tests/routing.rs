@@ -72,7 +72,7 @@ fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
         .iter()
         .map(|name| json!({"kind": "local", "name": name, "parameters": {"type": "object"}}))
         .collect();
-    let spec = Spec::of(RunKind::Agent, Bytes::from(json!({"tools": own}).to_string())).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from(json!({"tools": own}).to_string())).unwrap();
     let allowed: Vec<&str> =
         servers.keys().filter(|name| *name != hidden).map(String::as_str).collect();
     let rights = backends(&allowed);

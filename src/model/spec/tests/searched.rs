@@ -104,7 +104,7 @@ fn hidden_name_that_the_caller_brings_is_the_callers_in_a_run() {
                     RunKind::Eval => format!(r#"{{"agent":{{"tools":[{tool_ref}]}}}}"#),
                 };
                 let all = Selection::Named(vec![source.name.to_string()]);
-                let injected = Spec::of(kind, Bytes::from(body)).unwrap().inject(&offer, &all);
+                let injected = Spec::read(kind, Bytes::from(body)).unwrap().inject(&offer, &all);
                 let Ok(Injected { table, .. }) = injected else {
                     // Without tools of its own it is a placeholder for a backend that is not there.
                     assert!(!is_named, "{tool_ref}");
@@ -155,7 +155,7 @@ fn tool_that_is_always_shown_keeps_its_name_and_gives_way_as_before() {
     let offer = Arc::new(Offer::build(&[source])).seen_by(&Arc::default());
     let own = r#"{"tools":[{"kind":"local","name":"s_gauge","parameters":{}}]}"#;
     for (spec, is_taken) in [("{}", false), (own, true)] {
-        let spec = Spec::of(RunKind::Agent, Bytes::from(spec)).unwrap();
+        let spec = Spec::read(RunKind::Agent, Bytes::from(spec)).unwrap();
         let table = spec.inject(&offer, &Selection::All).unwrap().table;
         assert_eq!(table.claims(&call("mcp_local", "s", "s_gauge")).is_none(), is_taken);
         assert_eq!(called(&table, "s_gauge").is_none(), is_taken);
@@ -169,7 +169,7 @@ fn tool_that_is_always_shown_keeps_its_name_and_gives_way_as_before() {
 fn tool_that_another_backend_has_taken_over_is_not_found_under_its_old_name() {
     let [Hidden { source, .. }, ..] = hidden();
     let offer = searched(&source);
-    let spec = Spec::of(RunKind::Agent, Bytes::from("{}")).unwrap();
+    let spec = Spec::read(RunKind::Agent, Bytes::from("{}")).unwrap();
     let table = spec.inject(&offer, &Selection::All).unwrap().table;
     assert_eq!(names_found(&offer, &table), ["s_gauge"]);
     let mut other = server(

@@ -40,6 +40,6 @@ fn a_request_is_that_of_the_official_library() {
         span.start_time_unix_nano = 1_700_000_000_000_000_001;
         span.end(took);
     }
-    let resource = Resource::of(&[("service.name".to_owned(), "here".to_owned())]);
+    let resource = Resource::new(&[("service.name".to_owned(), "here".to_owned())]);
     assert_eq!(request(&resource, &[first, second]), bytes(TWO_SPANS));
 }

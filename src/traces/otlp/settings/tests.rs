@@ -121,7 +121,7 @@ fn samplers() {
         good(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", arg)]).sampler
     };
     assert_eq!(sampler("parentbased_always_on", ""), Sampler::default());
-    assert_eq!(sampler("parentbased_traceidratio", "0.25"), Sampler::of(0.25));
+    assert_eq!(sampler("parentbased_traceidratio", "0.25"), Sampler::with_share(0.25));
     let alone = good(&[("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")]).sampler;
     assert_eq!(alone, Sampler::default());
     let name = "OTEL_TRACES_SAMPLER";

@@ -223,7 +223,7 @@ async fn call_whose_permission_has_ended_is_not_sent_in_a_new_session() {
     .await;
     let peer = dial(&server).await;
     let order = order("{}");
-    let progress = Progress::of(None, None, check, Arc::clone(&order.request));
+    let progress = Progress::new(None, None, check, Arc::clone(&order.request));
     let outcome = peer.call(ToolCall { progress, ..order });
     let outcome = timeout(PATIENCE, outcome).await.expect("in time");
     assert!(matches!(outcome, Err(CallError::NotSent(_) | CallError::NoSession(_))), "{outcome:?}");

@@ -47,7 +47,7 @@ pub(in crate::daemon::tests::simulation) struct Asked {
 }
 
 impl Asked {
-    pub(in crate::daemon::tests::simulation) fn of(
+    pub(in crate::daemon::tests::simulation) fn new(
         app: usize,
         method: &'static str,
         path: &str,

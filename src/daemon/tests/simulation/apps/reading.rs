@@ -31,7 +31,7 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         last if by_query && last > 0 => format!("{path}?lastSeq={last}"),
         _ => path,
     };
-    let asked = Asked { last_event, ..Asked::of(app, "GET", &path) };
+    let asked = Asked { last_event, ..Asked::new(app, "GET", &path) };
     // A stream that was opened before stays as it is.
     let is_kept = world.state().is_durable(&known);
     let Some(Opened { response, _connection }) = open(world, asked.breaking(world)).await else {

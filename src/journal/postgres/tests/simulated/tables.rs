@@ -364,7 +364,7 @@ pub(super) fn number(slot: u64) -> i64 {
 }
 
 impl Batch {
-    pub(super) fn of(rows: &Rows) -> Self {
+    pub(super) fn new(rows: &Rows) -> Self {
         let numbers = |slots: &BTreeSet<Slot>| slots.iter().map(|slot| number(slot.0)).collect();
         let given = |rows: &BTreeMap<RowKey, Row>| {
             let one = |(key, row): (&RowKey, &Row)| {
