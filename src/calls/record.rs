@@ -319,11 +319,6 @@ impl CallRecorder {
         !self.is_by_hand || self.long.get().is_some()
     }
 
-    /// Whether the call was ever dispatched, by this process or an earlier one.
-    pub fn was_dispatched(&self) -> bool {
-        self.record.lock().attempts > 0
-    }
-
     /// Whether the call has neither reached its tool nor been answered.
     pub fn is_received(&self) -> bool {
         self.record.lock().stage == Stage::Received

@@ -443,7 +443,7 @@ impl Writer {
         let replica = Arc::clone(&self.replica);
         let mut closed_at = None;
         let mut is_repeated = false;
-        let mut verdict = loop {
+        let verdict = loop {
             let begun = Instant::now();
             let error = match self.write(&changes, &waiting).await {
                 Ok(verdict) => {
@@ -462,45 +462,7 @@ impl Writer {
             }
             sleep(AGAIN).await;
         };
-        for (range, waiter, times) in waiting {
-            let changes = changes.get(range).unwrap_or_default();
-            let is_held = |change: &Change| {
-                run_of(change).is_none_or(|it| verdict.held.contains(&it))
-                    && !replica.is_of_earlier(change, times)
-            };
-            let is_sent = |change: &Change| match change {
-                Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
-                _ => true,
-            };
-            // Two drivers of a run that was lost and got back may answer a call in one batch.
-            let is_first = |first: &mut HashSet<RowKey>, change: &Change| match change {
-                Change::Answer(key, _) | Change::Refuse(key, _) => {
-                    first.remove(&json(&Key::Answer(key.clone())))
-                }
-                Change::Begin(key, _) => first.remove(&json(&Key::Request(key.clone()))),
-                Change::Replace(..) => is_held(change),
-                _ => true,
-            };
-            // The caller may have gone away.
-            match waiter {
-                Waiter::Told(done) => {
-                    let written = match (changes.iter().all(is_held), changes.iter().all(is_sent)) {
-                        _ if !verdict.lives => Err(NotWritten::Failed),
-                        (true, true) => Ok(()),
-                        // The first attempt may have written it.
-                        (true, false) if is_repeated => Err(NotWritten::Failed),
-                        _ => Err(NotWritten::Taken),
-                    };
-                    done.send(written).ok();
-                }
-                Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
-                Waiter::First(done) => {
-                    let is_first = |change| is_first(&mut verdict.first, change);
-                    done.send(changes.iter().all(is_first)).ok();
-                }
-                Waiter::Answer(_, done) => drop(done.send(None)),
-            }
-        }
+        tell(&replica, &changes, waiting, verdict, is_repeated);
         replica.shared.queue.remove(weight);
         stop
     }
@@ -576,6 +538,57 @@ impl Writer {
         };
         if !lost.is_empty() {
             self.replica.loses(lost).await;
+        }
+    }
+}
+
+/// Tells those who wait for `changes` what the database made of them.
+fn tell(
+    replica: &Replica,
+    changes: &[Change],
+    waiting: Vec<Waiting>,
+    mut verdict: Verdict,
+    is_repeated: bool,
+) {
+    for (range, waiter, times) in waiting {
+        let changes = changes.get(range).unwrap_or_default();
+        let is_held = |change: &Change| {
+            run_of(change).is_none_or(|it| verdict.held.contains(&it))
+                && !replica.is_of_earlier(change, times)
+        };
+        let is_sent = |change: &Change| match change {
+            Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
+            _ => true,
+        };
+        // Two drivers of a run that was lost and got back may answer a call in one batch.
+        let is_first = |first: &mut HashSet<RowKey>, change: &Change| match change {
+            // The owner may have sent the call since, and its answer is the one that was written.
+            Change::Refuse(..) if !is_held(change) => false,
+            Change::Answer(key, _) | Change::Refuse(key, _) => {
+                first.remove(&json(&Key::Answer(key.clone())))
+            }
+            Change::Begin(key, _) => first.remove(&json(&Key::Request(key.clone()))),
+            Change::Replace(..) => is_held(change),
+            _ => true,
+        };
+        // The caller may have gone away.
+        match waiter {
+            Waiter::Told(done) => {
+                let written = match (changes.iter().all(is_held), changes.iter().all(is_sent)) {
+                    _ if !verdict.lives => Err(NotWritten::Failed),
+                    (true, true) => Ok(()),
+                    // The first attempt may have written it.
+                    (true, false) if is_repeated => Err(NotWritten::Failed),
+                    _ => Err(NotWritten::Taken),
+                };
+                done.send(written).ok();
+            }
+            Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
+            Waiter::First(done) => {
+                let is_first = |change| is_first(&mut verdict.first, change);
+                done.send(changes.iter().all(is_first)).ok();
+            }
+            Waiter::Answer(_, done) => drop(done.send(None)),
         }
     }
 }

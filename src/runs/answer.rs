@@ -64,11 +64,6 @@ pub async fn answer(
     let tool_use = call.tool_use.clone();
     let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
     let Some(body) = result_body(&context, &run, call, task, &recorder).await else { return };
-    // That a call was not made is for the run's owner to say. This replica may have lost the run while
-    // the refusal waited for the database, and even own it again: another one may have sent the call.
-    if run.lost.is_cancelled() && !recorder.was_dispatched() {
-        return;
-    }
     if body.is_empty() {
         // Another driver answers the call: that of another replica, or of another run that has the call.
         return;

@@ -6,9 +6,13 @@ pub(crate) mod simulated;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
+use super::database::Verdict;
 use super::rows::{Epochs, Rows, id, name};
-use super::{Postgres, Replica, Writer};
+use super::{Postgres, Replica, Writer, tell};
 use crate::journal::batch::Waiter;
+use crate::journal::live::json;
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::model::maps::HashSet;
 use crate::model::{RunKey, RunKind, Stage};
@@ -43,9 +47,8 @@ fn a_run_that_is_lost_is_written_no_more_but_for_its_answers() {
     assert_eq!(rows.first.len(), 1, "a replica that was taken over may bring the first answer");
 }
 
-/// Changes may wait for the database for so long that this replica loses a run and gets it back.
-#[test]
-fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
+/// One that has not joined its group.
+fn replica() -> Arc<Replica> {
     let settings = Postgres {
         url: tokio_postgres::Config::new(),
         ca: None,
@@ -53,7 +56,13 @@ fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
         group: "g".to_owned(),
         statement_timeout: Duration::from_secs(1),
     };
-    let (replica, _events) = Replica::new(settings, "u".to_owned(), Arc::default());
+    Replica::new(settings, "u".to_owned(), Arc::default()).0
+}
+
+/// Changes may wait for the database for so long that this replica loses a run and gets it back.
+#[test]
+fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
+    let replica = replica();
     *replica.epochs.lock() = owned(&[(1, Some(3)), (2, Some(5))]);
     *replica.regained.lock() = (3, [(Slot(2), 3)].into_iter().collect());
     let writer = Writer::new(Arc::clone(&replica));
@@ -66,6 +75,26 @@ fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
     assert_eq!(slots(2), [Slot(1)]);
     assert_eq!(slots(3), [Slot(1), Slot(2)], "they are the new driver's");
     assert!(replica.is_of_earlier(&changes[1], 2) && !replica.is_of_earlier(&changes[2], 2));
+}
+
+/// The refusal waited while another replica owned the run, and may have sent the call.
+#[test]
+fn refusal_of_an_earlier_driver_is_not_told_as_the_answer_of_the_present_one() {
+    let replica = replica();
+    *replica.regained.lock() = (3, [(Slot(2), 3)].into_iter().collect());
+    let Change::Answer(key, body) = answer(2, "{}") else { unreachable!("it is one") };
+    let changes = [Change::Refuse(key.clone(), body.clone()), Change::Answer(key.clone(), body)];
+    let (refusal, refusal_is_first) = oneshot::channel();
+    let (answer, answer_is_first) = oneshot::channel();
+    let waiting = vec![(0..1, Waiter::First(refusal), 2), (1..2, Waiter::First(answer), 3)];
+    let verdict = Verdict {
+        held: [Slot(2)].into_iter().collect(),
+        first: [json(&Key::Answer(key))].into_iter().collect(),
+        lives: true,
+    };
+    tell(&replica, &changes, waiting, verdict, false);
+    let are_first = [refusal_is_first, answer_is_first].map(|first| first.blocking_recv());
+    assert_eq!(are_first, [Ok(false), Ok(true)]);
 }
 
 /// Another replica may be about to send the call.
