@@ -278,15 +278,18 @@ async fn stream_run(
     for step in &script.steps {
         match step {
             Step::Send { seq, bytes } if *seq > from => {
-                if !out.send(&shared.filled(bytes)).await? {
+                if out.send(&shared.filled(bytes)).await? {
+                    shared.change(|state| {
+                        if let Some(run) = state.runs.get_mut(id) {
+                            run.sent = run.sent.max(*seq);
+                            run.sent_at.entry(*seq).or_insert_with(Instant::now);
+                        }
+                    });
+                }
+                // A cut right behind an event has let all of it through.
+                if out.left == Some(0) {
                     return Ok(After::Closes);
                 }
-                shared.change(|state| {
-                    if let Some(run) = state.runs.get_mut(id) {
-                        run.sent = run.sent.max(*seq);
-                        run.sent_at.entry(*seq).or_insert_with(Instant::now);
-                    }
-                });
             }
             Step::Send { .. } => (),
             Step::Await(name) => shared.released(name).await,
@@ -312,23 +315,18 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Sends in pieces; false when the cut is reached.
+    /// Sends in pieces, up to the cut; whether all of it was sent.
     async fn send(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let before_cut = self.left.map_or(bytes.len(), |left| left.min(bytes.len()));
+        let (sent, kept) = bytes.split_at(before_cut);
         let piece = if self.script.piece == 0 { bytes.len() } else { self.script.piece };
-        for piece in bytes.chunks(piece.max(1)) {
-            let take = self.left.map_or(piece.len(), |left| left.min(piece.len()));
-            let piece = piece.get(..take).unwrap_or_default();
-            if !piece.is_empty() {
-                let framed = if self.script.unframed { piece.to_vec() } else { chunk(piece) };
-                self.writer.write_all(&framed).await?;
-            }
-            if let Some(left) = &mut self.left {
-                *left -= take;
-                if *left == 0 {
-                    return Ok(false);
-                }
-            }
+        for piece in sent.chunks(piece.max(1)) {
+            let framed = if self.script.unframed { piece.to_vec() } else { chunk(piece) };
+            self.writer.write_all(&framed).await?;
         }
-        Ok(true)
+        if let Some(left) = &mut self.left {
+            *left -= before_cut;
+        }
+        Ok(kept.is_empty())
     }
 }
