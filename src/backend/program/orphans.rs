@@ -32,10 +32,11 @@ use rustix::process::{
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::guard;
+use crate::model::maps::HashMap;
 use crate::random;
 
 /// The variable with the mark of a program.
@@ -78,20 +79,12 @@ static ADOPTS: AtomicBool = AtomicBool::new(false);
 /// otherwise the keeper could find the process before its number is here.
 static OWN: Mutex<BTreeSet<NonZeroI32>> = Mutex::new(BTreeSet::new());
 
-/// The programs that have ended, of which something may be left.
-static ENDED: Mutex<BTreeMap<Mark, Ended>> = Mutex::new(BTreeMap::new());
+/// The programs that have ended, of which something may be left: their marks and processes.
+static ENDED: Mutex<BTreeMap<Mark, NonZeroI32>> = Mutex::new(BTreeMap::new());
 
-/// A program that has ended.
-#[derive(Debug, Clone, Copy)]
-struct Ended {
-    /// Its process.
-    leader: NonZeroI32,
-    /// How many looks have found nothing of it but processes that may still show its mark.
-    doubts: usize,
-}
-
-/// How many looks such processes may delay. Some have no environment at all, and never show a mark.
-const MAX_DOUBTS: usize = 5;
+/// How long a process may show no environment before it counts as one that has none. One that becomes
+/// another program shows none until the kernel has read that program from the disk.
+const MAX_EMPTY: Duration = Duration::from_secs(1);
 
 /// Wakes the keeper.
 static NEWS: Notify = Notify::const_new();
@@ -166,7 +159,7 @@ pub(crate) fn start_own<C: OwnCommand>(command: &mut C) -> io::Result<C::Process
 /// killed.
 pub(super) fn ended(mark: &Mark, leader: NonZeroI32) {
     if ADOPTS.load(Ordering::Acquire) {
-        ENDED.lock().insert(mark.clone(), Ended { leader, doubts: 0 });
+        ENDED.lock().insert(mark.clone(), leader);
         NEWS.notify_one();
     } else {
         guard::forget(mark);
@@ -198,45 +191,49 @@ async fn keep() {
     };
     let [first, longest] = PAUSES;
     let mut pause = first;
+    let mut empty = HashMap::default();
     loop {
-        let is_left = look();
+        let is_left = look(&mut empty);
         LOOKED.notify_waiters();
         tokio::select! {
             _ = child_ends.recv() => (),
             () = NEWS.notified() => pause = first,
-            // The kernel's list of children may lack one, if another ends while it is read.
+            // What an orphan leaves behind when it ends is not announced.
             () = sleep(pause), if is_left => pause = longest.min(2 * pause),
         }
     }
 }
 
-/// One look at the orphans. Says whether something of an ended program may be left.
-fn look() -> bool {
+/// One look at the orphans. Says whether something of an ended program may be left. `empty` has the
+/// orphans that show no environment, and since when.
+fn look(empty: &mut HashMap<Pid, Instant>) -> bool {
     // Before the orphans: what a program has detached is an orphan once its parent has ended.
     let ended = ENDED.lock().clone();
-    let over = ended.iter().filter(|(_, program)| has_ended(program.leader));
-    let over: Vec<&Mark> = over.map(|(mark, _)| mark).collect();
+    let over: Vec<&Mark> =
+        ended.iter().filter(|(_, leader)| has_ended(**leader)).map(|(mark, _)| mark).collect();
+    let orphans = living_orphans();
+    empty.retain(|orphan, _| orphans.contains(orphan));
     let mut seen = BTreeSet::new();
     let mut is_in_doubt = false;
-    for orphan in living_orphans() {
+    for orphan in orphans {
         match shown_mark(orphan) {
             Shown::Mark(mark) if ended.contains_key(&mark) => {
                 // Its number cannot become another process's: only this thread waits for it.
                 let _sent = kill_process(orphan, Signal::KILL).is_ok();
                 seen.insert(mark);
             }
-            Shown::Nothing => is_in_doubt = true,
-            Shown::Mark(_) | Shown::None => (),
+            Shown::Mark(_) | Shown::None => drop(empty.remove(&orphan)),
+            Shown::Nothing => {
+                let since = *empty.entry(orphan).or_insert_with(Instant::now);
+                is_in_doubt |= since.elapsed() < MAX_EMPTY || is_ending(orphan);
+            }
         }
     }
     let mut left = ENDED.lock();
-    for mark in over.into_iter().filter(|mark| !seen.contains(mark)) {
-        match left.get_mut(mark) {
-            Some(program) if is_in_doubt && program.doubts < MAX_DOUBTS => program.doubts += 1,
-            _ => {
-                left.remove(mark);
-                guard::forget(mark);
-            }
+    if !is_in_doubt {
+        for mark in over.into_iter().filter(|mark| !seen.contains(mark)) {
+            left.remove(mark);
+            guard::forget(mark);
         }
     }
     !left.is_empty()
@@ -252,15 +249,34 @@ fn has_ended(leader: NonZeroI32) -> bool {
 /// The orphans of programs that live. Those that have ended are waited for.
 fn living_orphans() -> Vec<Pid> {
     let mut own = OWN.lock();
-    let children = children();
-    // What its starter has waited for is no longer a child.
-    own.retain(|id| children.contains(id));
-    let orphans = children.difference(&own).filter_map(|id| Pid::from_raw(id.get()));
-    orphans.filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None))).collect()
+    loop {
+        let children = children();
+        // What its starter has waited for is no longer a child.
+        own.retain(|id| children.contains(id));
+        let orphans = children.difference(&own).filter_map(|id| Pid::from_raw(id.get()));
+        let (ended, living): (Vec<_>, Vec<_>) = orphans
+            .partition(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))));
+        // What has ended since the children were read may have left orphans behind.
+        if ended.is_empty() {
+            return living;
+        }
+    }
 }
 
-/// The children of this process.
+/// The children of this process. The kernel's list lacks some if another part waits for a child while
+/// it is read, so it is read until it stays as it is.
 fn children() -> BTreeSet<NonZeroI32> {
+    let mut children = listed_children();
+    loop {
+        let again = listed_children();
+        if again == children {
+            return children;
+        }
+        children = again;
+    }
+}
+
+fn listed_children() -> BTreeSet<NonZeroI32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
     let lists: Vec<String> = lists.filter_map(Result::ok).collect();
@@ -280,10 +296,26 @@ fn processes() -> impl Iterator<Item = NonZeroI32> {
 }
 
 fn parent_of(id: NonZeroI32) -> Option<Pid> {
+    stat(id, PARENT)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Whether a process is on its way to its end. Its children are no orphans yet.
+fn is_ending(pid: Pid) -> bool {
+    /// `PF_EXITING` of the kernel's include/linux/sched.h.
+    const ENDING: u64 = 0x4;
+    let flags = stat(pid.as_raw_nonzero(), FLAGS).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & ENDING != 0)
+}
+
+/// Fields of proc_pid_stat(5), counted from the one behind the name.
+const PARENT: usize = 1;
+const FLAGS: usize = 6;
+
+fn stat(id: NonZeroI32, field: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name of a process may have blanks and brackets in it.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+    fields.split_whitespace().nth(field).map(str::to_owned)
 }
 
 /// What the environment of a process shows.
@@ -323,10 +355,10 @@ fn shown_mark(pid: Pid) -> Shown {
 /// Kills all processes of this system that have one of `marks`: for the guard, when the daemon has
 /// died, and its orphans have got another parent.
 pub(super) fn kill_marked(marks: &BTreeSet<Mark>) {
-    const MAX_ROUNDS: usize = 200;
-    /// A process that is just being started shows its mark a moment later.
-    const EMPTY_ROUNDS: usize = 3;
-    const PAUSE: Duration = Duration::from_millis(10);
+    const MAX_ROUNDS: usize = 60;
+    /// A process that is just becoming another program shows its mark a moment later.
+    const EMPTY_ROUNDS: usize = 6;
+    const PAUSE: Duration = Duration::from_millis(50);
     let mut empty = 0;
     for _ in 0..MAX_ROUNDS {
         let found: Vec<OwnedFd> = processes().filter_map(|id| marked(id, marks)).collect();
@@ -378,9 +410,10 @@ mod tests {
         let pid = Pid::from_child(&process);
         assert_eq!(shown_mark(pid), Shown::Mark(mark.clone()));
         assert_eq!(shown_mark(getpid()), Shown::None);
-        assert!(!has_ended(id));
+        assert!(!has_ended(id) && !is_ending(pid));
         kill_marked(&BTreeSet::from([Mark::new(), mark]));
         assert!(has_ended(id), "it can be waited for");
+        assert!(is_ending(pid), "and has no memory left");
         assert_eq!(shown_mark(pid), Shown::Nothing);
         assert!(!process.wait().unwrap().success(), "it was killed");
         assert!(has_ended(id));
