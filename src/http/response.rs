@@ -212,34 +212,13 @@ pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body
 }
 
 /// A body that holds `guard` until it was sent, or its client has gone.
-pub fn holding(body: Body, guard: impl Send + Unpin + 'static) -> Body {
-    Holding { body, _guard: guard }.boxed_unsync()
-}
-
-/// See [`holding`].
-struct Holding<G> {
-    body: Body,
-    _guard: G,
-}
-
-impl<G: Unpin> http_body::Body for Holding<G> {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+pub fn holding(body: Body, guard: impl Send + 'static) -> Body {
+    // No error is changed; the closure owns the guard for as long as the body lives.
+    let keep = move |error| {
+        let _held = &guard;
+        error
+    };
+    body.map_err(keep).boxed_unsync()
 }
 
 /// An event stream.

@@ -22,6 +22,11 @@ pub const OPEN_CALLS: usize = MAX_SIZE / 8 * 3;
 /// a part of [`OPEN_CALLS`].
 pub const UNWANTED_ANSWERS: usize = MAX_SIZE / 8;
 
+/// The arguments and answers of calls whose runs wait for their app's credential, as far as they have no
+/// driver that counts them as open. If both fill what they may, the journal is full until MANTYX takes
+/// answers.
+pub const AWAITING_CALLS: usize = MAX_SIZE / 8;
+
 const _: () = {
     let parts = OWNERS + SESSIONS + LONG_RESULTS + KEYED_ANSWERS + OPEN_CALLS;
     assert!(parts < MAX_SIZE, "runs, routes and conversations need the rest");

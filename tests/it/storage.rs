@@ -34,6 +34,29 @@ impl EffectsHarness {
         let target = format!("{}/agent-runs", bridge::API);
         self.bridge.api("POST", &target, Some(r#"{"modelId":"m","prompt":"hi"}"#)).await.status
     }
+
+    /// Waits until a run is accepted and its call is made; the calls are named after `name`.
+    async fn wait_calls_made(&self, name: &str, within: Duration) {
+        let mut attempts = 0;
+        wait::until("calls should be made", within, async || {
+            attempts += 1;
+            let id = format!("tu_{name}_{attempts}");
+            if self.submit_call(&id).await != 202 {
+                return None;
+            }
+            self.mantyx.taken(&id).await["result"].is_string().then_some(())
+        })
+        .await;
+    }
+
+    /// Has a run make a call that does not end, and waits until it has reached its tool; the run's id.
+    async fn begin_open_call(&self, id: &str) -> String {
+        let hangs = r#"{"hang":"always"}"#;
+        self.mantyx.script(Script::one_call(id, "plain", "plain_destructive", hangs));
+        let run = self.bridge.post_run(SPEC).await.run_id;
+        self.plain.wait_begun(id, 1).await;
+        run
+    }
 }
 
 /// Lets the process write no file from `bytes` on; `None` lifts that.
@@ -70,16 +93,7 @@ async fn no_call_is_made_that_cannot_be_written_down() {
     rig.bridge.api("GET", &target, None).await.expect(200);
 
     limit_files(pid, None);
-    let mut attempts = 0;
-    wait::until("calls should be made again", Duration::from_secs(10), async || {
-        attempts += 1;
-        let id = format!("tu_after_{attempts}");
-        if rig.submit_call(&id).await != 202 {
-            return None;
-        }
-        rig.mantyx.taken(&id).await["result"].is_string().then_some(())
-    })
-    .await;
+    rig.wait_calls_made("after", Duration::from_secs(10)).await;
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
 }
 
@@ -321,10 +335,7 @@ async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
         assert_eq!(rig.submit_call(&id).await, 202);
         rig.mantyx.taken(&id).await;
     }
-    let open = r#"{"hang":"always"}"#;
-    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    rig.plain.wait_begun("tu_open", 1).await;
+    rig.begin_open_call("tu_open").await;
     rig.bridge.kill9();
     let journal = rig.bridge.state("journal");
     let whole = fs::read(&journal).expect("the bridge has a journal");

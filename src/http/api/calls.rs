@@ -77,10 +77,10 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
 
 /// Refuses ids and names that are too long to be remembered.
 pub(super) fn check_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Answered<()> {
-    match ids.into_iter().any(|id| id.len() > MAX_ID) {
-        true => Err(bad_request(&format!("The id of a call or a run has at most {MAX_ID} bytes."))),
-        false => Ok(()),
+    if ids.into_iter().any(|id| id.len() > MAX_ID) {
+        return Err(bad_request(&format!("The id of a call or a run has at most {MAX_ID} bytes.")));
     }
+    Ok(())
 }
 
 /// The answer to a call of a tool that is not on offer.
@@ -195,7 +195,8 @@ impl Api {
             Ok::<_, String>((calls, digest.unwrap_or_default()))
         };
         let (calls, digest) = self
-            .read_large(&origin.app.name, body.len(), read)
+            .views
+            .work_if_large(&origin.app.name, body.len(), read)
             .await?
             .map_err(|why| bad_request(&why))?;
         let mut keys = asked.request.headers().get_all("idempotency-key").iter();
@@ -211,16 +212,6 @@ impl Api {
             }
         };
         self.answer_calls(origin, (Form::Api(format), calls, body), once).await
-    }
-
-    /// Reads something of this many bytes: in the turn of its app, if that takes more than a moment.
-    pub(super) async fn read_large<T: Send + 'static>(
-        &self,
-        app: &AppName,
-        bytes: usize,
-        read: impl FnOnce() -> T + Send + 'static,
-    ) -> Answered<T> {
-        Ok(self.views.work_if_large(app, bytes, read).await?)
     }
 
     pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {

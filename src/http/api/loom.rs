@@ -19,7 +19,7 @@ impl Api {
         let text = body.clone();
         let read =
             move || Set::read(std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?);
-        let set = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let set = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
         let set = set.map_err(|why| bad_request(&why))?;
         let app = &asked.caller.app;
         let calls: Arc<[Call]> =
@@ -40,7 +40,7 @@ impl Api {
             let args = to_raw_value(&shown).expect("it is JSON");
             Ok::<_, String>((confirmation, item, args))
         };
-        let read = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let read = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
         let (Confirmation { id, run, .. }, item, args) = read.map_err(|why| bad_request(&why))?;
         check_ids([&*item.tool_name, &*item.tool_call_id].into_iter().chain(run.as_deref()))?;
         let app = &asked.caller.app;

@@ -81,7 +81,7 @@ impl Api {
             let message = message.map_err(|error| error.response("null"))?;
             return self.mcp_message(asked, trace, message).await;
         }
-        let message = self.read_large(&asked.caller.app.name, body.len(), read).await?;
+        let message = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
         let message = message.map_err(|error| error.response("null"))?;
         self.mcp_message(asked, trace, message.message()).await
     }

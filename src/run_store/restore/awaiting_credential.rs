@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use tracing::info;
 
+use crate::clock;
 use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
+use crate::journal::room;
 use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
 use crate::model::{AppName, Moment};
 use crate::run_store::{Inner, KEEP_COUNT, KEEP_ENDED, RunStore};
-use crate::{clock, journal};
-
-/// The most bytes of arguments and answers that their calls have in the journal, of all apps together.
-pub(in crate::run_store) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
 
 impl RunStore {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
@@ -83,7 +81,7 @@ impl Inner {
             })
         });
         let mut changes = Vec::new();
-        for (key, at) in over_bytes(KEEP_AWAITING, calls) {
+        for (key, at) in over_bytes(room::AWAITING_CALLS, calls) {
             let run = self.awaiting_credential.get_mut(&key);
             let Some(call) = run.and_then(|run| run.calls.get_mut(at)) else { continue };
             (call.record.args, call.record.handle, call.answer) = (None, None, None);
@@ -155,7 +153,7 @@ mod tests {
             lay(&mut inner, slot, Stage::Answered, HOUR * (4 - slot));
         }
         for run in inner.awaiting_credential.values_mut() {
-            run.calls[0].answer = Some(Bytes::from(vec![b'x'; KEEP_AWAITING / 2]));
+            run.calls[0].answer = Some(Bytes::from(vec![b'x'; room::AWAITING_CALLS / 2]));
         }
         let changes = inner.sweep_awaiting(since);
         let forgotten = changes.iter().filter_map(|change| match change {

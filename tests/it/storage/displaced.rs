@@ -8,10 +8,7 @@ async fn a_journal_that_another_program_removes_has_no_call_made_twice() {
     for fault in ["rm journal", "echo x > x; mv x journal", ": > journal"] {
         for is_noticed in [false, true] {
             let mut rig = EffectsHarness::start(None).await;
-            let open = r#"{"hang":"always"}"#;
-            rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-            let run = rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await.run_id;
-            rig.plain.wait_begun("tu_open", 1).await;
+            let run = rig.begin_open_call("tu_open").await;
             let mut shell = std::process::Command::new("sh");
             let status = shell.args(["-c", fault]).current_dir(rig.bridge.state("")).status();
             assert!(status.expect("a shell").success());
@@ -44,10 +41,7 @@ async fn a_journal_that_another_program_removes_has_no_call_made_twice() {
 #[tokio::test]
 async fn a_broken_disk_prevents_no_start_and_the_journal_is_read_when_it_works() {
     let mut rig = EffectsHarness::start(None).await;
-    let open = r#"{"hang":"always"}"#;
-    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    rig.plain.wait_begun("tu_open", 1).await;
+    rig.begin_open_call("tu_open").await;
     rig.bridge.kill9();
     let (journal, apart) = (rig.bridge.state("journal"), rig.bridge.state("apart"));
     fs::rename(&journal, &apart).expect("the bridge has a journal");

@@ -10,6 +10,9 @@ use crate::effects::Effects;
 
 use super::*;
 
+/// How long a bridge may take to make calls after its disk has room.
+const RECOVERY: Duration = Duration::from_secs(30);
+
 /// A disk of its own, in the namespace of a shell.
 struct SmallDisk {
     shell: Child,
@@ -71,28 +74,11 @@ async fn start_on(disk: &SmallDisk) -> EffectsHarness {
     EffectsHarness { bridge, mantyx, plain }
 }
 
-/// Waits until a run is accepted and its call is made.
-async fn accepts_runs(rig: &EffectsHarness, name: &str) {
-    let mut attempts = 0;
-    wait::until("runs should be accepted", Duration::from_secs(30), async || {
-        attempts += 1;
-        let id = format!("tu_{name}_{attempts}");
-        if rig.submit_call(&id).await != 202 {
-            return None;
-        }
-        rig.mantyx.taken(&id).await["result"].is_string().then_some(())
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn journal_that_fills_its_disk_works_again_by_itself_and_loses_nothing() {
     let mut disk = SmallDisk::mount("1m");
     let mut rig = start_on(&disk).await;
-    let open = r#"{"hang":"always"}"#;
-    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-    rig.bridge.post_run(SPEC).await;
-    rig.plain.wait_begun("tu_open", 1).await;
+    rig.begin_open_call("tu_open").await;
     // Some three times the disk, of which one call at a time is live.
     for number in 0..40 {
         let id = format!("tu_{number}");
@@ -128,10 +114,10 @@ async fn journal_that_fills_its_disk_works_again_by_itself_and_loses_nothing() {
         ids.iter().all(|id| rig.mantyx.is_answered(id)).then_some(())
     })
     .await;
-    accepts_runs(&rig, "after").await;
+    rig.wait_calls_made("after", RECOVERY).await;
     rig.bridge.kill9();
     rig.bridge.restart().await;
-    accepts_runs(&rig, "restarted").await;
+    rig.wait_calls_made("restarted", RECOVERY).await;
     assert_eq!(["tu_open", &refused].map(|id| rig.plain.begun(id)), [1, 0]);
 }
 
@@ -139,10 +125,7 @@ async fn journal_that_fills_its_disk_works_again_by_itself_and_loses_nothing() {
 async fn read_only_disk_prevents_no_start_and_is_used_once_it_can_be_written() {
     let mut disk = SmallDisk::mount("4m");
     let mut rig = start_on(&disk).await;
-    let open = r#"{"hang":"always"}"#;
-    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
-    rig.bridge.post_run(SPEC).await;
-    rig.plain.wait_begun("tu_open", 1).await;
+    rig.begin_open_call("tu_open").await;
     rig.bridge.kill9();
     rig.bridge.wait_childless().await;
     disk.remount("ro");
@@ -160,7 +143,7 @@ async fn read_only_disk_prevents_no_start_and_is_used_once_it_can_be_written() {
     assert!(made["result"].is_string(), "what needs no journal is made: {made}");
     disk.remount("rw");
     assert_unknown(&rig.mantyx.taken("tu_open").await);
-    accepts_runs(&rig, "after").await;
+    rig.wait_calls_made("after", RECOVERY).await;
     assert_eq!(["tu_open", "tu_refused"].map(|id| rig.plain.begun(id)), [1, 0]);
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a read-only disk");
 }
