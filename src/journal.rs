@@ -31,7 +31,7 @@ mod store;
 mod writer;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -87,6 +87,8 @@ pub struct Journal {
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// [`Self::close`] was called: what is given from now on may not be written.
+    closed: AtomicBool,
     /// Of a replica; a file is locked by its writer.
     lock: Option<Lock>,
 }
@@ -211,6 +213,7 @@ impl Journal {
             conversations: Mutex::default(),
             place,
             writer: Mutex::default(),
+            closed: AtomicBool::new(false),
             lock: None,
         }
     }
@@ -352,11 +355,13 @@ impl Journal {
     }
 
     /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that the
-    /// call has already, if another replica was faster; it is empty if that replica has posted it, or
-    /// will.
+    /// call has already, if another replica was faster; empty if that replica has posted it, or will.
     ///
     /// A refusal that rests on a claim is not posted before the database has it: while the database is
     /// away, the driver of another run may send the call, and the model would hear that it was not made.
+    ///
+    /// The answer is empty, too, if the journal was closed before it had the answer: the next process
+    /// answers the call by what the journal has, and MANTYX would get two answers.
     pub async fn keep_answer(
         &self,
         key: &CallKey,
@@ -365,18 +370,17 @@ impl Journal {
     ) -> Option<Bytes> {
         let (done, written) = oneshot::channel();
         let needs_claim = changes.iter().any(is_claimed_refusal);
-        let given = self.give(changes, Waiter::First(done));
+        drop(self.give(changes, Waiter::First(done)));
+        let is_closed = || self.closed.load(Ordering::Acquire);
         let Place::Database(replica) = &self.place else {
-            given.ok()?;
             self.write_now().await;
-            drop(written.await);
-            return None;
+            return (written.await.is_err() && is_closed()).then(Bytes::new);
         };
         let deadline = Instant::now() + within;
         let first = match timeout(within, written).await {
             Ok(Ok(true)) => return None,
             Ok(Ok(false)) => timeout_at(deadline, replica.read_answer(key)).await.ok(),
-            Ok(Err(_)) | Err(_) => return needs_claim.then(Bytes::new),
+            Ok(Err(_)) | Err(_) => return (needs_claim || is_closed()).then(Bytes::new),
         };
         match first {
             // The replica that drives the run now posts that one.
@@ -518,6 +522,7 @@ impl Journal {
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         if let Place::Database(replica) = &self.place {
             replica.close();
         }

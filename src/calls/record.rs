@@ -236,12 +236,13 @@ impl CallRecorder {
     ///
     /// If the app has no room for the body, only the stage is written.
     ///
-    /// If the disk fails, the answer is posted all the same, and written when the disk works again. A
+    /// If the disk fails, the answer is posted nevertheless, and written when the disk works again. A
     /// process that begins before that says that the outcome is unknown, and MANTYX, which has the
     /// answer, ignores that.
     ///
     /// Returns the body that is to be posted: another replica may have answered the call. It is empty
-    /// if nothing is to be posted, as another driver answers the call, or may.
+    /// if nothing is to be posted, as another driver answers the call, or may: that of another replica,
+    /// or of the next process, if this one's journal was closed first.
     pub async fn answered(&self, body: Bytes) -> Bytes {
         let answer = {
             let mut record = self.record.lock();

@@ -58,3 +58,20 @@ async fn jobs_of_many_callers_are_all_written_and_outlive_compactions() {
     journal.close();
     assert_eq!(store::read(&path).unwrap().runs.len(), 400);
 }
+
+/// The next process answers by what the file has; MANTYX would get both answers.
+#[tokio::test]
+async fn answer_that_the_closed_journal_has_not_is_not_posted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
+    write(&journal, run(1, None)).await;
+    let answer = |tool_use: &str| {
+        let body = Bytes::from_static(b"{}");
+        vec![call(1, tool_use, Stage::Answered), Change::Answer(key(1, tool_use), body)]
+    };
+    let within = Duration::from_secs(1);
+    assert_eq!(journal.keep_answer(&key(1, "tu"), answer("tu"), within).await, None);
+    journal.close();
+    let late = journal.keep_answer(&key(1, "late"), answer("late"), within).await;
+    assert_eq!(late, Some(Bytes::new()));
+}
