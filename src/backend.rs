@@ -19,6 +19,7 @@ mod diagnosis;
 pub mod local;
 mod log;
 pub mod mcp;
+pub mod outcome;
 pub mod peer;
 pub mod program;
 pub mod queue;
@@ -31,6 +32,7 @@ pub mod turns;
 
 pub use self::diagnosis::Remark;
 pub use self::log::LiveRedaction;
+pub use self::outcome::{CallOutcome, Source};
 pub use self::peer::{
     About, CallError, Called, Dial, ErrorReply, Handle, MAX_QUESTION, McpClient, Modes, NotRead,
     NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,

@@ -40,17 +40,17 @@ use self::long::{LongCalls, Patience};
 use self::once::Requests;
 use self::record::{CallRecorder, Keeping};
 use crate::audit::Audit;
-use crate::backend::McpClient;
 use crate::backend::calls::Backends;
 use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
 use crate::backend::seat::{InSeat, Seat};
+use crate::backend::{CallOutcome, McpClient};
 use crate::budget;
 use crate::config::App;
 use crate::journal::{Journal, room};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
 use crate::model::sentences::sentence;
-use crate::model::{AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Route, globs};
+use crate::model::{AppName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs};
 use crate::settings::Settings;
 use crate::traces::Context;
 
@@ -175,7 +175,7 @@ impl Calls {
         call: Call,
         trace: &Context,
         by: CalledBy,
-    ) -> Made {
+    ) -> CallOutcome {
         let offer = self.offer(app);
         let (call, route) = resolved(call, route.clone(), |name| offer.searched_route(name));
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route));
@@ -262,9 +262,9 @@ impl Settings {
         &self,
         call: &CallRequest,
         seat: &Arc<Seat>,
-    ) -> Result<Option<InSeat>, Made> {
+    ) -> Result<Option<InSeat>, CallOutcome> {
         let place = self.permit(&call.app).await;
-        let place = place.map_err(|why| Made::failed(Ending::Busy, why))?;
+        let place = place.map_err(|why| CallOutcome::failed(Ending::Busy, why))?;
         Ok(place.map(|(queue, permit)| seat.put(queue, &call.app, permit)))
     }
 

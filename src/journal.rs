@@ -370,7 +370,7 @@ impl Journal {
     ) -> Option<Bytes> {
         let (done, written) = oneshot::channel();
         let needs_claim = changes.iter().any(is_claimed_refusal);
-        drop(self.give(changes, Waiter::First(done)));
+        let _given = self.give(changes, Waiter::First(done)).is_ok();
         let is_closed = || self.closed.load(Ordering::Acquire);
         let Place::Database(replica) = &self.place else {
             self.write_now().await;

@@ -52,7 +52,7 @@ pub use self::answer::Answer;
 pub use self::approval::Policy;
 pub use self::call::{CallRequest, CallingRun, Of};
 pub use self::catalog::{Catalog, Content, Gone, Identity};
-pub use self::ending::{Ending, Made, RunEnding};
+pub use self::ending::{Ending, RunEnding};
 pub use self::event::{Call, Event};
 pub use self::features::{Feature, FeatureSource, FeatureView, Features};
 pub use self::ids::{

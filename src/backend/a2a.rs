@@ -32,8 +32,8 @@ use self::link::Link;
 use self::threads::Thread;
 pub use self::threads::Threads;
 use super::{
-    About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
-    address, auth,
+    About, CallError, CallOutcome, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature,
+    ToolCall, address, auth,
 };
 use crate::config::{A2a, A2aBinding, CardSource, Signers};
 use crate::http_client::{Client, Clients};
@@ -230,15 +230,17 @@ impl Peer for A2aPeer {
         Ok(catalog)
     }
 
-    async fn call(&self, call: ToolCall) -> Called {
+    async fn call(&self, call: ToolCall) -> Called<CallOutcome> {
         let text = message(call.request.arguments.get())?;
-        call::call(&self.current().link, &self.cancellations, &text, &call).await
+        let answer = call::call(&self.current().link, &self.cancellations, &text, &call).await?;
+        Ok(answer.into())
     }
 
-    async fn resume(&self, handle: Handle, call: ToolCall) -> Called {
+    async fn resume(&self, handle: Handle, call: ToolCall) -> Called<CallOutcome> {
         let known = Thread::read(&handle)
             .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
-        call::resume(&self.current().link, &self.cancellations, known, &call).await
+        let answer = call::resume(&self.current().link, &self.cancellations, known, &call).await?;
+        Ok(answer.into())
     }
 
     async fn close(&self) {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::circuit_breaker::{Pass, Sign};
+use super::outcome::CallOutcome;
 use super::peer::{
     CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
 };
@@ -29,7 +30,7 @@ use crate::config::Backend;
 use crate::metrics;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, AppName, BackendName, CallRequest, Ending, Identity, Made, Permission, Target, Verdict,
+    Answer, AppName, BackendName, CallRequest, Ending, Identity, Permission, Target, Verdict,
 };
 use crate::tasks::in_background_if_large;
 use crate::traces::{Context, Kind, Span};
@@ -142,7 +143,7 @@ impl Backends {
 
     /// Checks the arguments against the tool's input schema, large ones in the background. If they are
     /// invalid, returns the answer for the model.
-    pub async fn refuse_invalid(&self, call: &Arc<CallRequest>) -> Option<Made> {
+    pub async fn refuse_invalid(&self, call: &Arc<CallRequest>) -> Option<CallOutcome> {
         let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
             return None;
         };
@@ -156,8 +157,7 @@ impl Backends {
             Verdict::Valid => {}
             Verdict::Invalid(mistakes) => {
                 info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");
-                let answer = Answer::Error(mistakes).within_limits();
-                return Some(Made { answer, ending: Ending::InputInvalid });
+                return Some(invalid_arguments(mistakes));
             }
             Verdict::Unchecked { why, news: true } => {
                 warn!(%backend, tool = &**tool, why, "arguments of the tool cannot be checked");
@@ -190,11 +190,11 @@ impl Backends {
     /// was dispatched.
     ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(&self, call: &CallContext) -> Made {
+    pub async fn call(&self, call: &CallContext) -> CallOutcome {
         let route = &call.request.route;
         let name = &route.backend;
         let all = self.all();
-        let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
+        let unavailable = |why: String| CallOutcome::failed(Ending::Unavailable, why);
         if matches!(route.target, Target::Own(_)) {
             return unavailable(format!("`{name}` is no backend's tool."));
         }
@@ -204,7 +204,7 @@ impl Backends {
                 Some(_) => CallFailure::Call(CallError::Lost(CallFailure::Removed.to_string())),
             };
             let failure = failure.of(call);
-            return Made::failed(failure.ending(), failure.for_model(name));
+            return CallOutcome::failed(failure.ending(), failure.for_model(name));
         };
         if route.target == Target::Stub {
             return unavailable(self.why_unavailable(name));
@@ -237,14 +237,13 @@ impl Backends {
         {
             let failure = failure.of(call);
             debug!(backend = %name, %failure, "a call was not made");
-            return Made::failed(failure.ending(), failure.for_model(name));
+            return CallOutcome::failed(failure.ending(), failure.for_model(name));
         }
         backend.leave(&call.request.app, sign(&outcome) == Sign::Alive);
         let made = match outcome {
-            Ok(answer) => Made::from(answer),
+            Ok(outcome) => outcome,
             Err(CallFailure::Invalid(mistakes)) if call.peer.is_none() => {
-                let answer = Answer::Error(mistakes).within_limits();
-                return Made { answer, ending: Ending::InputInvalid };
+                return invalid_arguments(mistakes);
             }
             Err(failure) => {
                 let failure = failure.of(call);
@@ -252,7 +251,8 @@ impl Backends {
                 let words = backend.rules.secrets.hide(failure.for_model(name));
                 let why = backend.removal().text(failure.to_string(), &mut 0);
                 warn!(backend = %name, failure = why, "a call failed");
-                Made::failed(failure.ending(), words)
+                let ending = failure.ending();
+                CallOutcome { source: failure.source(), ..CallOutcome::failed(ending, words) }
             }
         };
         let answer = backend.redacted(made.answer);
@@ -261,7 +261,7 @@ impl Backends {
             (Answer::Result { .. }, Some(_)) => answer,
             _ => answer.within_limits(),
         };
-        Made { answer, ..made }
+        CallOutcome { answer, ..made }
     }
 
     /// Refuses a call that was sent to another peer than the configured one, which need not be
@@ -276,7 +276,11 @@ impl Backends {
 
     /// Dispatches an admitted call. If the connection breaks and the tool is repeatable, dispatches it
     /// once more.
-    async fn dispatch(&self, call: &CallContext, limits: Limits) -> Result<Answer, CallFailure> {
+    async fn dispatch(
+        &self,
+        call: &CallContext,
+        limits: Limits,
+    ) -> Result<CallOutcome, CallFailure> {
         let route = &call.request.route;
         let name = &route.backend;
         // A reload may have come while the call waited for its permits.
@@ -370,7 +374,7 @@ impl Backends {
         call: &CallContext,
         handle: Option<Handle>,
         limits: Limits,
-    ) -> Result<Answer, CallFailure> {
+    ) -> Result<CallOutcome, CallFailure> {
         let mut span = span(call, handle.is_some());
         let all = self.all();
         let backend = all.handles.get(&call.request.route.backend);
@@ -406,7 +410,7 @@ impl Backends {
             }
         };
         let ending = match &outcome {
-            Ok(answer) => Ending::from_answer(answer),
+            Ok(outcome) => outcome.ending,
             Err(failure) => failure.ending(),
         };
         span.outcome(ending.as_str(), ending.is_failure());
@@ -477,6 +481,15 @@ impl Backends {
     }
 }
 
+/// The outcome of a call whose arguments do not fit its tool; `mistakes` is for the model.
+fn invalid_arguments(mistakes: String) -> CallOutcome {
+    CallOutcome {
+        answer: Answer::Error(mistakes).within_limits(),
+        ending: Ending::InputInvalid,
+        source: None,
+    }
+}
+
 /// Waits until a call may run, or the question for the outcome of one that was made before: asks the backend's circuit breaker, then waits for a permit of the
 /// backend's queue and one of those that all backends share.
 async fn admit<'a>(
@@ -522,9 +535,10 @@ fn span(call: &CallContext, again: bool) -> Span {
 /// What the outcome of a call says about the backend.
 fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
     match outcome {
-        Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
-            Sign::Alive
-        }
+        Ok(_)
+        | Err(CallFailure::Call(
+            CallError::Refused(_) | CallError::RefusedWith { .. } | CallError::NotRead(_),
+        )) => Sign::Alive,
         Err(CallFailure::NotConnected | CallFailure::TimedOut(_) | CallFailure::Call(_)) => {
             Sign::Failed
         }

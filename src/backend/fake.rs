@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::outcome::CallOutcome;
 use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
     Progress, ReadPermission, Recorder, Reply, RequestedPause, ToolCall,
@@ -340,7 +341,7 @@ impl Peer for FakePeer {
         PeerError::new(PeerErrorKind::Connect, "it is gone")
     }
 
-    async fn call(&self, call: ToolCall) -> Result<Answer, CallError> {
+    async fn call(&self, call: ToolCall) -> Result<CallOutcome, CallError> {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         let fewer = |left: usize| left.checked_sub(1);
         if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
@@ -366,7 +367,8 @@ impl Peer for FakePeer {
                 () = self.0.getting_on.notified() => call.progress.touch(),
             }
         }
-        Ok(Answer::text(format!("{} {}", call.request.tool(), call.request.arguments.get())))
+        let text = format!("{} {}", call.request.tool(), call.request.arguments.get());
+        Ok(Answer::text(text).into())
     }
 
     async fn close(&self) {

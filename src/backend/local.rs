@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use self::command::Runner;
 use self::http::Endpoint;
 use super::program::hiding::Exposure;
-use super::{About, Called, Dial, Peer, PeerError, ToolCall};
+use super::{About, CallOutcome, Called, Dial, Peer, PeerError, ToolCall};
 use crate::config::{Action, Local};
 use crate::http_client::{Client, Clients};
 use crate::model::{Answer, BackendName, Catalog};
@@ -90,12 +90,13 @@ impl Peer for LocalDialer {
         Ok(Arc::clone(&self.catalog))
     }
 
-    async fn call(&self, call: ToolCall) -> Called {
-        match &*self.action {
-            Act::Http(endpoint) => endpoint.call(&call).await,
-            Act::Command(runner) => runner.call(&call).await,
-            Act::Internal => Ok(Answer::text(call.request.arguments.get())),
-        }
+    async fn call(&self, call: ToolCall) -> Called<CallOutcome> {
+        let answer = match &*self.action {
+            Act::Http(endpoint) => endpoint.call(&call).await?,
+            Act::Command(runner) => runner.call(&call).await?,
+            Act::Internal => Answer::text(call.request.arguments.get()),
+        };
+        Ok(answer.into())
     }
 
     async fn close(&self) {

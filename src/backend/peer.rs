@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::diagnosis::Remark;
 use super::log::Removal;
+use super::outcome::CallOutcome;
 use super::program::hiding::Exposure;
 use crate::config::Target;
 use crate::http_client::BodyError;
@@ -136,14 +137,14 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
-    async fn call(&self, call: ToolCall) -> Called;
+    async fn call(&self, call: ToolCall) -> Called<CallOutcome>;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
     /// The peer must not start the work again. If it does not know the work any more, or cannot be
     /// asked, the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
-    async fn resume(&self, _handle: Handle, _call: ToolCall) -> Called {
+    async fn resume(&self, _handle: Handle, _call: ToolCall) -> Called<CallOutcome> {
         Err(CallError::Lost("the call cannot be asked for".to_owned()))
     }
 
@@ -162,6 +163,16 @@ pub struct ErrorReply {
     pub message: String,
     pub data: Option<Box<RawValue>>,
 }
+
+impl PartialEq for ErrorReply {
+    fn eq(&self, other: &Self) -> bool {
+        let data = self.data.as_deref().map(RawValue::get);
+        (self.code, &self.message) == (other.code, &other.message)
+            && data == other.data.as_deref().map(RawValue::get)
+    }
+}
+
+impl Eq for ErrorReply {}
 
 impl ErrorReply {
     /// The user has to open a link before the call (2025-11-25).
@@ -469,6 +480,10 @@ pub enum CallError {
     /// may see the text.
     #[error("refused: {0}")]
     Refused(String),
+    /// The same, by an MCP server with an error that means something to the MCP client that has made
+    /// the call.
+    #[error("refused: {why}")]
+    RefusedWith { why: String, error: ErrorReply },
     /// The peer's reply does not follow its protocol.
     #[error("unreadable reply: {0}")]
     Unreadable(String),

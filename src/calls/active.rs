@@ -15,10 +15,10 @@ use super::permission_check::PermissionCheck;
 use super::record::CallRecorder;
 use crate::backend::calls::CallContext;
 use crate::backend::seat::Seat;
-use crate::backend::{Handle, McpClient, Question};
+use crate::backend::{CallOutcome, Handle, McpClient, Question};
 use crate::limits::counted::Counted;
 use crate::model::sentences::sentence;
-use crate::model::{CallRequest, Ending, Identity, Made, RunKey, Table};
+use crate::model::{CallRequest, Ending, Identity, RunKey, Table};
 use crate::traces::Context;
 
 /// How many questions of a call's server wait for their turn.
@@ -132,18 +132,18 @@ impl ActiveCall {
     }
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
-    pub(super) fn going_down(&self) -> Made {
+    pub(super) fn going_down(&self) -> CallOutcome {
         let tool = self.tool();
         let (ending, why) = if self.recorder.has_reached_tool() {
             (Ending::Cancelled, sentence("cut_by_shutdown", &[("tool", &tool)]))
         } else {
             (Ending::Unavailable, sentence("going_down", &[("tool", &tool)]))
         };
-        Made::failed(ending, why)
+        CallOutcome::failed(ending, why)
     }
 
     /// Ends the call for its observers.
-    pub(super) fn end(&self, outcome: &Result<Made, Deferred>) {
+    pub(super) fn end(&self, outcome: &Result<CallOutcome, Deferred>) {
         let ending = match outcome {
             Ok(made) => {
                 self.observer.running.answered(made.answer.parts().0);

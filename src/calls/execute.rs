@@ -13,13 +13,14 @@ use tracing::{error, info};
 use super::Calls;
 use super::active::{ActiveCall, Deferred};
 use super::approvals::Decision;
+use crate::backend::CallOutcome;
 use crate::backend::peer::PermissionCheck as _;
 use crate::model::approval::Outcome;
 use crate::model::catalog_search::unresolved;
 use crate::model::rights::CallRefusal;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, CallRequest, Ending, Made, Own, Permission, Target, approval, catalog_search,
+    Answer, CallRequest, Ending, Own, Permission, Target, approval, catalog_search,
 };
 use crate::tasks::in_background;
 
@@ -29,12 +30,15 @@ impl Calls {
     ///
     /// A panic becomes an answer. Without one, MANTYX would wait until the call times out, and the
     /// model would not learn whether the tool was reached.
-    pub(super) async fn execute(self: Arc<Self>, call: Arc<ActiveCall>) -> Result<Made, Deferred> {
+    pub(super) async fn execute(
+        self: Arc<Self>,
+        call: Arc<ActiveCall>,
+    ) -> Result<CallOutcome, Deferred> {
         let steps = AssertUnwindSafe(self.check_and_send(&call)).catch_unwind().await;
         let outcome = steps.unwrap_or_else(|_panic| {
             let tool = call.tool();
             error!(app = %call.request.app, tool, "a call panicked; answering it with an error");
-            Ok(Made::internal(tool, call.recorder.has_reached_tool()))
+            Ok(CallOutcome::internal(tool, call.recorder.has_reached_tool()))
         });
         call.end(&outcome);
         outcome
@@ -49,7 +53,7 @@ impl Calls {
     /// 5. The backend, which asks for the permission once more just before the dispatch, as a reload
     ///    may have changed it while the call waited. If the call now needs an approval that it does
     ///    not have, or its tool has another definition than the person was shown, it begins again.
-    async fn check_and_send(&self, call: &ActiveCall) -> Result<Made, Deferred> {
+    async fn check_and_send(&self, call: &ActiveCall) -> Result<CallOutcome, Deferred> {
         let request = &call.request;
         if let Target::Own(own) = request.route.target {
             return Ok(self.answer_own(call, own).await);
@@ -87,12 +91,12 @@ impl Calls {
     }
 
     /// Answers a call of one of the bridge's own tools.
-    async fn answer_own(&self, call: &ActiveCall, own: Own) -> Made {
+    async fn answer_own(&self, call: &ActiveCall, own: Own) -> CallOutcome {
         let request = &call.request;
         if let Permission::Refused(refusal) = call.permission_check.now(request) {
             return refused(request, &refusal);
         }
-        Made::from(match own {
+        CallOutcome::from(match own {
             // The work was permitted when it began, and only the scope that began it can fetch its
             // result.
             Own::Results => self.result_of(call).await.unwrap_or_else(Answer::Error),
@@ -118,7 +122,7 @@ impl Calls {
 
     /// Asks a person. Returns the answer that replaces the call, or `None` if the call was
     /// approved.
-    async fn ask_for_approval(&self, call: &ActiveCall) -> Result<Option<Made>, Deferred> {
+    async fn ask_for_approval(&self, call: &ActiveCall) -> Result<Option<CallOutcome>, Deferred> {
         let tool = call.tool();
         let decision = self.decided(call, None, future::pending()).await;
         let why = match decision {
@@ -130,11 +134,11 @@ impl Calls {
                 Outcome::Withdrawn => return Err(Deferred),
             },
         };
-        Ok(Some(Made::failed(Ending::NotApproved, why)))
+        Ok(Some(CallOutcome::failed(Ending::NotApproved, why)))
     }
 }
 
-fn refused(call: &CallRequest, refusal: &CallRefusal) -> Made {
+fn refused(call: &CallRequest, refusal: &CallRefusal) -> CallOutcome {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
-    Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
+    CallOutcome::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

@@ -21,7 +21,7 @@ pub use self::kept::Beginning;
 pub(super) use self::kept::Work;
 use super::Calls;
 use super::active::{ActiveCall, Deferred, RunScope};
-use crate::backend::NotRecorded;
+use crate::backend::{CallOutcome, NotRecorded};
 use crate::error_chain::error_chain;
 use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica, room};
@@ -30,7 +30,7 @@ use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target, paging,
+    Answer, AppName, BackendName, CallId, CallingRun, Of, Own, Route, RunKey, Target, paging,
     pending,
 };
 use crate::{clock, random};
@@ -277,33 +277,29 @@ impl Calls {
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
-    ) -> Result<Made, Deferred> {
-        let made = self.begun(Arc::clone(&call), patience).await?;
-        Ok(Made { answer: self.shortened(&call, made.answer).await, ..made })
+    ) -> Result<CallOutcome, Deferred> {
+        let outcome = self.begun(Arc::clone(&call), patience).await?;
+        Ok(self.shortened(&call, outcome).await)
     }
 
-    /// The answer as long as the operator wants it. The rest is kept, for the tool that fetches
-    /// results.
-    async fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
+    /// The outcome with an answer as long as the operator wants it. The rest is kept, for the tool that
+    /// fetches results.
+    async fn shortened(&self, call: &ActiveCall, outcome: CallOutcome) -> CallOutcome {
         let route = &call.request.route;
         let max = match route.target {
             Target::Tool { .. } => self.backends.rules(&route.backend).and_then(|it| it.max_result),
             Target::Stub | Target::Own(_) => None,
         };
-        let Some(max) = max else { return answer };
-        let Answer::Result { text, files } = answer else { return answer };
+        let Some(max) = max else { return outcome };
+        let Answer::Result { text, files } = &outcome.answer else { return outcome };
         // An MCP client gets the shorter answer, too. But what has a schema cannot be cut.
-        let client = call.client.as_ref();
-        let structured = client.and_then(|client| client.structured());
-        let too_large = structured.filter(|it| it.len() > max);
-        if text.len() <= max && too_large.is_none() {
-            return Answer::Result { text, files };
+        let structured = outcome.structured().filter(|json| json.get().len() > max);
+        if text.len() <= max && structured.is_none() {
+            return outcome;
         }
-        if let Some(client) = client {
-            client.cut();
-        }
-        let can_be_cut = too_large.is_none();
-        let text = too_large.unwrap_or(text);
+        let can_be_cut = structured.is_none();
+        let text = structured.map_or(text.as_str(), |json| json.get()).to_owned();
+        let files = files.clone();
         // Only what is kept may be promised: there may be no room for it.
         let kept = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
             self.long.begin(id.clone(), LongCall::from_active(call, CancellationToken::new()));
@@ -315,16 +311,17 @@ impl Calls {
         }
         let kept = kept.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
         if !can_be_cut {
-            return Answer::Error(paging::too_large(text.len(), max, kept));
+            return outcome.cut(Answer::Error(paging::too_large(text.len(), max, kept)));
         }
-        Answer::Result { text: paging::first(&text, max, kept), files }.within_limits()
+        let first = Answer::Result { text: paging::first(&text, max, kept), files };
+        outcome.cut(first.within_limits())
     }
 
     async fn begun(
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
-    ) -> Result<Made, Deferred> {
+    ) -> Result<CallOutcome, Deferred> {
         let executed = Arc::clone(self).execute(Arc::clone(&call));
         let Some(Patience { after, fetch }) = patience else {
             return executed.await;
@@ -364,13 +361,13 @@ impl Calls {
         if self.journal.replica().is_some() {
             self.journal.keep(Vec::new()).await;
         }
-        Ok(Made::from(first))
+        Ok(CallOutcome::from(first))
     }
 
     /// Continues a long call to its end, or until its run is cancelled, in a task of its own.
     fn spawn_long(
         self: &Arc<Self>,
-        executed: impl Future<Output = Result<Made, Deferred>> + Send + 'static,
+        executed: impl Future<Output = Result<CallOutcome, Deferred>> + Send + 'static,
         call: Arc<ActiveCall>,
         id: CallId,
         stop: CancellationToken,

@@ -7,12 +7,13 @@ use std::pin::pin;
 
 use super::Calls;
 use super::active::{ActiveCall, Deferred};
-use crate::model::{Answer, Made};
+use crate::backend::CallOutcome;
+use crate::model::Answer;
 
 impl Calls {
     /// Has the backend make an admitted call. If the call then fails, its error also says what became
     /// of its server's question.
-    pub(super) async fn send(&self, call: &ActiveCall) -> Result<Made, Deferred> {
+    pub(super) async fn send(&self, call: &ActiveCall) -> Result<CallOutcome, Deferred> {
         let context = call.context();
         let mut answered = pin!(self.backends.call(&context));
         let mut questions = call.questions.lock().await;

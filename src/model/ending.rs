@@ -4,7 +4,6 @@
 //! Must not: carry a text; there is a known number of words.
 
 use super::Answer;
-use super::sentences::sentence;
 use super::words::words;
 
 words! {
@@ -84,37 +83,6 @@ words! {
         GivenUp = "given_up",
         /// The bridge stopped; the next process drives the run on.
         Left = "left",
-    }
-}
-
-/// The answer of a call, and how it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
-    pub answer: Answer,
-    pub ending: Ending,
-}
-
-impl Made {
-    /// A call without an answer of the tool; `why` is for the model.
-    pub fn failed(ending: Ending, why: impl Into<String>) -> Self {
-        Self { answer: Answer::Error(why.into()), ending }
-    }
-
-    /// The bridge's own code failed during a call of `tool`, which may have been reached.
-    pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
-        match has_reached_tool {
-            true => Self::failed(Ending::Unknown, sentence("internal_after", &[("tool", &tool)])),
-            false => {
-                Self::failed(Ending::Internal, sentence("internal_before", &[("tool", &tool)]))
-            }
-        }
-    }
-}
-
-/// The tool's own answer.
-impl From<Answer> for Made {
-    fn from(answer: Answer) -> Self {
-        Self { ending: Ending::from_answer(&answer), answer }
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{
-    Answer, BackendName, Call, Ending, InputSchema, Made, RefKind, Route, Target, Verdict, member,
+    Answer, BackendName, Call, Ending, InputSchema, RefKind, Route, Target, Verdict, member,
     pending,
 };
 
@@ -90,13 +90,20 @@ impl Set {
         }
     }
 
-    /// The result of the item at `place`; `structured` is the server's `structuredContent`.
-    pub fn result(&self, place: usize, made: &Made, structured: Option<&RawValue>) -> String {
+    /// The result of the item at `place`, whose call ended so; `structured` is the server's
+    /// `structuredContent`.
+    pub fn result(
+        &self,
+        place: usize,
+        answer: &Answer,
+        ending: Ending,
+        structured: Option<&RawValue>,
+    ) -> String {
         let Item { tool_name, tool_call_id, .. } = &self.items[place];
-        let (value, error, hint) = match self.value(tool_name, &made.answer, structured) {
+        let (value, error, hint) = match self.value(tool_name, answer, structured) {
             Ok(value) => (value, None, None),
             Err(why) => {
-                let reason = match made.ending {
+                let reason = match ending {
                     Ending::InputInvalid => Some("invalid_arguments"),
                     // The tool was called: a retry would call it twice.
                     Ending::Result | Ending::ToolError => None,
@@ -205,9 +212,18 @@ mod tests {
         {"tool_name":"helpers.text","tool_call_id":"c2","payload":null}],
         "returns":{"helpers.answer":{"type":"object","required":["a"]},"helpers.text":{"type":"string"}}}"#;
 
-    fn result(place: usize, made: &Made, structured: Option<&str>) -> Value {
+    fn result(place: usize, answer: &Answer, structured: Option<&str>) -> Value {
+        result_after(Ending::from_answer(answer), place, answer, structured)
+    }
+
+    fn result_after(
+        ending: Ending,
+        place: usize,
+        answer: &Answer,
+        structured: Option<&str>,
+    ) -> Value {
         let structured = structured.map(|text| serde_json::from_str::<&RawValue>(text).unwrap());
-        let text = Set::read(SET).unwrap().result(place, made, structured);
+        let text = Set::read(SET).unwrap().result(place, answer, ending, structured);
         serde_json::from_str(&text).unwrap()
     }
 
@@ -231,15 +247,15 @@ mod tests {
 
     #[test]
     fn an_object_is_given_where_one_is_due() {
-        let text = Made::from(Answer::text("no object"));
+        let text = Answer::text("no object");
         let good = result(0, &text, Some(r#"{"a":1}"#));
         assert_eq!(good["Result"], json!({ "a": 1 }));
         assert_eq!((&good["Name"], &good["ToolCallID"]), (&json!("helpers.answer"), &json!("c1")));
         assert!(good["Error"].is_null() && good["RetryHint"].is_null() && good["Bounds"].is_null());
-        let written = result(0, &Made::from(Answer::text(r#"{"a":2}"#)), None);
+        let written = result(0, &Answer::text(r#"{"a":2}"#), None);
         assert_eq!(written["Result"], json!({ "a": 2 }));
-        for (made, structured) in [(&text, None), (&text, Some(r#"{"b":1}"#))] {
-            let bad = result(0, made, structured);
+        for structured in [None, Some(r#"{"b":1}"#)] {
+            let bad = result(0, &text, structured);
             assert!(bad["Result"].is_null() && bad["Error"]["Message"].is_string(), "{bad}");
         }
         assert_eq!(result(1, &text, None)["Result"], "no object");
@@ -266,7 +282,7 @@ mod tests {
             let schema = RawValue::from_string(schema.to_owned()).unwrap();
             let name = set.items[0].tool_name.clone();
             set.returns.insert(name, schema.clone());
-            let said = set.result(0, &Made::from(Answer::text(text)), None);
+            let said = set.result(0, &Answer::text(text), Ending::Result, None);
             let said: Value = serde_json::from_str(&said).unwrap();
             assert_eq!(said["Result"], value, "{schema} {text}");
             assert_eq!(said["Error"].is_null(), !value.is_null(), "{schema} {text}");
@@ -281,12 +297,12 @@ mod tests {
             (Ending::Unavailable, json!("tool_unavailable")),
             (Ending::ToolError, Value::Null),
         ] {
-            let said = result(0, &Made::failed(ending, "no".to_owned()), None);
+            let said = result_after(ending, 0, &Answer::Error("no".to_owned()), None);
             assert_eq!(said["Error"], json!({ "Message": "no" }));
             assert_eq!(said["RetryHint"]["Reason"], reason);
         }
         let first = pending::goes_on(&"call_1".into(), "helpers.text", "bridge_call_result");
-        let said = result(1, &Made::from(first), None);
+        let said = result(1, &first, None);
         assert!(said["Error"]["Message"].as_str().unwrap().contains("goes on"), "{said}");
     }
 }

@@ -84,7 +84,7 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
 }
 
 pub(crate) async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
-    peer.call(asking(message)).await
+    peer.call(asking(message)).await.map(|outcome| outcome.answer)
 }
 
 /// The same, of a run.
@@ -97,7 +97,7 @@ async fn call_of(
     let request = Arc::get_mut(&mut call.request).expect("nobody else has it");
     request.run = Some(run);
     request.tool_use = message.into();
-    peer.call(call).await
+    peer.call(call).await.map(|outcome| outcome.answer)
 }
 
 pub(crate) fn asking(message: &str) -> ToolCall {
@@ -350,7 +350,7 @@ pub(crate) async fn check_resume(mut agent: Agent, bindings: &[A2aBinding], what
         // Twice: while it works, and when it has ended.
         for _ in 0..2 {
             let answer = peer.resume(handle.clone(), asking("")).await;
-            assert_eq!(answer.unwrap(), Answer::text("worked 10"), "{what}");
+            assert_eq!(answer.unwrap().answer, Answer::text("worked 10"), "{what}");
         }
         let handle = crash(agent.url.clone(), binding, "early 100").await;
         let resumed = peer.resume(handle, asking(""));

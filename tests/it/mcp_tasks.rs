@@ -79,7 +79,7 @@ async fn a_running_task_is_taken_up_by_a_fresh_connection() {
     let second = connect(&url).await;
     let (resumed, _names) = order("research", r#"{"seconds":60}"#);
     let answer = timeout(Duration::from_secs(30), second.resume(handle.clone(), resumed)).await;
-    assert_eq!(answer.expect("in time").expect("an answer"), Answer::text("report 1"));
+    assert_eq!(answer.expect("in time").expect("an answer").answer, Answer::text("report 1"));
     let seen = overview(&second).await;
     assert_eq!(seen.as_array().map(Vec::len), Some(1), "nothing was started: {seen}");
     let asked = seen[0]["asked"].as_u64().expect("a number");
@@ -88,7 +88,7 @@ async fn a_running_task_is_taken_up_by_a_fresh_connection() {
     // The outcome can be had again, and with the server, the task is gone.
     let (again, _names) = order("research", "{}");
     let again = second.resume(handle.clone(), again).await;
-    assert_eq!(again.expect("an answer"), Answer::text("report 1"));
+    assert_eq!(again.expect("an answer").answer, Answer::text("report 1"));
     let other = peers::mcp_tasks().await;
     let other = connect(&format!("{}/mcp", other.url())).await;
     let (unknown, _names) = order("research", "{}");
@@ -131,8 +131,9 @@ async fn a_task_of_a_session_is_known_in_that_session_alone() {
     let lost = second.resume(handle.clone(), elsewhere).await;
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
     let (here, _names) = order("simulate-research-query", "{}");
-    for answer in <[_; 2]>::from(tokio::join!(running, first.resume(handle, here))) {
-        let Ok(Answer::Result { text, .. }) = answer else { panic!("{answer:?}") };
+    for outcome in <[_; 2]>::from(tokio::join!(running, first.resume(handle, here))) {
+        let answer = outcome.expect("an answer").answer;
+        let Answer::Result { text, .. } = answer else { panic!("{answer:?}") };
         assert!(text.starts_with(REPORT), "{text}");
     }
 }
@@ -159,7 +160,8 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
 /// What the Python server knows of its tasks.
 async fn overview(peer: &Arc<dyn Peer>) -> Value {
     let (call, _names) = order("overview", "{}");
-    let Ok(Answer::Result { text, .. }) = peer.call(call).await else { panic!("a text") };
+    let answer = peer.call(call).await.expect("an answer").answer;
+    let Answer::Result { text, .. } = answer else { panic!("a text") };
     serde_json::from_str(&text).expect("JSON")
 }
 

@@ -109,7 +109,7 @@ async fn the_card_is_kept_byte_for_byte_and_the_headers_go_with_everything() {
     let catalog = peer.resolve().await.unwrap();
     let Content::A2a { card: kept } = catalog.content() else { panic!("{catalog:?}") };
     assert_eq!(kept.get(), card());
-    assert_eq!(peer.call(hello()).await.unwrap(), ok("hi"));
+    assert_eq!(peer.call(hello()).await.unwrap().answer, ok("hi"));
 
     let seen = agent.seen();
     assert!(seen.iter().all(|seen| seen.header("authorization") == "Bearer hunter2"));
@@ -144,7 +144,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
     let error = error_chain(&peer.resolve().await.unwrap_err());
     assert!(error.contains("no `name`"), "{error}");
-    assert_eq!(peer.call(hello()).await.unwrap(), ok("moved"));
+    assert_eq!(peer.call(hello()).await.unwrap().answer, ok("moved"));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_card_file_may_name_any_host() {
     let url = format!("\"{}rpc", agent.url);
     std::fs::write(&path, format!("\u{feff}{}", card().replace("\"/rpc", &url))).unwrap();
     let peer = dialer(CardSource::File(path)).dial().await.unwrap();
-    assert_eq!(peer.call(hello()).await.unwrap(), ok("hi"));
+    assert_eq!(peer.call(hello()).await.unwrap().answer, ok("hi"));
     let error = dial_error(CardSource::File(PathBuf::from("/absent/card.json"))).await;
     assert!(error.contains("/absent/card.json"), "{error}");
     // A pipe without a writer would block a thread, and so the end of the daemon.
@@ -254,7 +254,7 @@ async fn an_unfinished_task_is_asked_for_until_it_ends() {
     })
     .await;
     let peer = dial(&agent).await;
-    assert_eq!(peer.call(hello()).await.unwrap(), ok("done"));
+    assert_eq!(peer.call(hello()).await.unwrap().answer, ok("done"));
     peer.close().await;
     assert!(!agent.seen().iter().any(|seen| seen.body.contains("CancelTask")));
 }
@@ -292,7 +292,7 @@ async fn a_repeated_call_has_the_same_message_id() {
     let asked = request_of("r", None, "", r#"{"message": "hello"}"#);
     let other = tool_call(CallRequest { tool_use: "v".into(), ..asked });
     for call in [hello(), hello(), other] {
-        assert_eq!(peer.call(call).await.unwrap(), ok(""));
+        assert_eq!(peer.call(call).await.unwrap().answer, ok(""));
     }
     let ids: Vec<String> = agent.seen()[1..]
         .iter()
@@ -317,7 +317,7 @@ async fn the_bundled_agent_answers() {
         assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
         let answer = peer.call(call(&json!({"message": "When does PTO reset?"}))).await;
         assert!(
-            matches!(answer, Ok(Answer::Result { text, .. }) if text.starts_with("PTO resets"))
+            matches!(answer.unwrap().answer, Answer::Result { text, .. } if text.starts_with("PTO resets"))
         );
         stop.cancel();
     };
@@ -331,8 +331,8 @@ async fn a_message_carries_its_trace_and_nothing_else_does() {
     let peer = dial(&agent).await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
-    peer.call(ToolCall { trace, ..hello() }).await.unwrap();
-    peer.call(hello()).await.unwrap();
+    peer.call(ToolCall { trace, ..hello() }).await.unwrap().answer;
+    peer.call(hello()).await.unwrap().answer;
     let told: Vec<(String, String)> = agent
         .seen()
         .iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::CallContext;
 use crate::backend::circuit_breaker::Shut;
 use crate::backend::queue::Rejected;
-use crate::backend::{CallError, NotRead, NotRecorded};
+use crate::backend::{CallError, NotRead, NotRecorded, Source};
 use crate::model::rights::CallRefusal;
 use crate::model::sentences::sentence;
 use crate::model::{BackendName, Ending};
@@ -84,8 +84,16 @@ impl CallFailure {
             | Self::NotRepeatable
             | Self::NotRepeated(_)
             | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
-            Self::Call(CallError::Refused(_)) => Ending::Refused,
+            Self::Call(CallError::Refused(_) | CallError::RefusedWith { .. }) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
+        }
+    }
+
+    /// The error of an MCP server that a client of MCP gets as it is.
+    pub(super) fn source(self) -> Option<Source> {
+        match self {
+            Self::Call(CallError::RefusedWith { error, .. }) => Some(Source::Error(error)),
+            _ => None,
         }
     }
 
@@ -139,7 +147,7 @@ impl CallFailure {
             Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
                 sentence("no_room", &[("backend", name)])
             }
-            Self::Call(CallError::Refused(words))
+            Self::Call(CallError::Refused(words) | CallError::RefusedWith { why: words, .. })
             | Self::OverQuota(words)
             | Self::Invalid(words) => words.clone(),
         }

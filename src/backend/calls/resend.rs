@@ -7,8 +7,8 @@ use tracing::info;
 use super::connecting::Patience;
 use super::failure::CallFailure;
 use super::{Backends, CallContext, Limits};
+use crate::backend::CallOutcome;
 use crate::backend::registry::InUse;
-use crate::model::Answer;
 
 impl Backends {
     /// Sends `call` once more, on the connection that follows `broken`. Permission is asked again, and
@@ -20,7 +20,7 @@ impl Backends {
         call: &CallContext,
         why: &str,
         limits: Limits,
-    ) -> Result<Answer, CallFailure> {
+    ) -> Result<CallOutcome, CallFailure> {
         let name = &call.request.route.backend;
         info!(backend = %name, why, "the session is lost; sending the call in a new one");
         let patience = Patience::OfCall(limits.deadline);

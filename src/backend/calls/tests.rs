@@ -123,7 +123,7 @@ impl Harness {
     }
 
     /// Asks for work that an earlier life of the bridge has begun.
-    async fn resume(&self, name: &str) -> Made {
+    async fn resume(&self, name: &str) -> CallOutcome {
         let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
         let handle = Some(Handle("work".to_owned()));
@@ -134,7 +134,7 @@ impl Harness {
         self.make(name).await.answer
     }
 
-    async fn make(&self, name: &str) -> Made {
+    async fn make(&self, name: &str) -> CallOutcome {
         self.backends.registry.settled().await;
         let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
@@ -144,7 +144,7 @@ impl Harness {
 
 /// The call failed as `ending`, and its text for the model has these facts.
 #[track_caller]
-fn check_failed(made: &Made, ending: Ending, facts: &[&str]) {
+fn check_failed(made: &CallOutcome, ending: Ending, facts: &[&str]) {
     let Answer::Error(text) = &made.answer else { panic!("{made:?}") };
     assert_eq!(made.ending, ending, "{text}");
     for fact in facts {
@@ -252,7 +252,7 @@ async fn a_call_that_breaks_with_its_connection_waits_for_the_next() {
 
 /// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
 /// answers; the outcome, and how many seconds it took.
-async fn call_with_progress(every: u64, times: usize, within: u64) -> (Made, u64) {
+async fn call_with_progress(every: u64, times: usize, within: u64) -> (CallOutcome, u64) {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
@@ -412,7 +412,7 @@ async fn calls_to_what_hangs_do_not_pile_up() {
         made.into_iter().partition(|(made, _)| made.ending == Ending::Busy);
     assert_eq!((others.len(), World::count(&slow.calls)), (4, 4), "those that were made");
     let soon = busy.into_iter().filter(|(_, took)| *took <= 3);
-    let soon: Vec<Made> = soon.map(|(made, _)| made).collect();
+    let soon: Vec<CallOutcome> = soon.map(|(made, _)| made).collect();
     assert_eq!(soon.len(), 500 - 4 - 32, "the rest waits for half of its time");
     for made in soon {
         check_failed(&made, Ending::Busy, &["`slow`"]);

@@ -51,7 +51,10 @@ fn order(arguments: &str) -> ToolCall {
 
 async fn call(dialer: &LocalDialer, arguments: &str) -> Called {
     let peer = dialer.dial().await.unwrap();
-    timeout(PATIENCE, peer.call(order(arguments))).await.expect("in time")
+    timeout(PATIENCE, peer.call(order(arguments)))
+        .await
+        .expect("in time")
+        .map(|outcome| outcome.answer)
 }
 
 async fn shell(script: &str) -> Answer {
@@ -134,7 +137,7 @@ async fn redacted_call(dialer: &LocalDialer) -> Answer {
     let mut order = order("{}");
     order.progress.removal.redact = Arc::new(Redaction(patterns));
     let peer = dialer.dial().await.unwrap();
-    timeout(PATIENCE, peer.call(order)).await.expect("in time").expect("an answer")
+    timeout(PATIENCE, peer.call(order)).await.expect("in time").expect("an answer").answer
 }
 
 #[tokio::test]

@@ -35,8 +35,8 @@ use super::verbatim::{ConnectionState, Marker, RawRequest};
 use super::{Era, Memory, handler, http, listen, questions, tasks};
 use crate::backend::peer::ReadPermission;
 use crate::backend::{
-    About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
-    ToolCall, peer,
+    About, CallError, CallOutcome, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress,
+    Reply, ToolCall, peer,
 };
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::redaction::Part;
@@ -175,7 +175,11 @@ impl Connection {
 
     /// Makes a call. `left` are the round and the questions of a call whose server asked before a
     /// restart of the bridge.
-    async fn call_tool(&self, call: ToolCall, left: Option<(usize, Box<RawValue>)>) -> Called {
+    async fn call_tool(
+        &self,
+        call: ToolCall,
+        left: Option<(usize, Box<RawValue>)>,
+    ) -> Called<CallOutcome> {
         let (first, mut asked) = left.unzip();
         for round in first.unwrap_or_default()..questions::ROUNDS {
             let inputs = match asked {
@@ -235,16 +239,17 @@ impl Connection {
             Err(error) => error,
         };
         let why = error.to_string();
-        Err(CallError::Refused(if FOR_CLIENTS.contains(&error.code) {
-            let links = questions::links(&error);
-            call.progress.error(error);
-            format!("{why}.{links}")
-        } else if error.code == HEADER_MISMATCH {
+        if FOR_CLIENTS.contains(&error.code) {
+            let why = format!("{why}.{}", questions::links(&error));
+            return Err(call.progress.refused_with(why, error));
+        }
+        if error.code == HEADER_MISMATCH {
             self.state.changed.notify_one();
-            format!("{why}. The tool has changed and is read anew; call it again in a while.")
-        } else {
-            why
-        }))
+            return Err(CallError::Refused(format!(
+                "{why}. The tool has changed and is read anew; call it again in a while."
+            )));
+        }
+        Err(CallError::Refused(why))
     }
 
     /// Sends a call past rmcp, and waits for its result: by rmcp, it would wake three tasks more. `None`
@@ -487,12 +492,12 @@ impl Peer for Connection {
         }
     }
 
-    async fn call(&self, call: ToolCall) -> Called {
+    async fn call(&self, call: ToolCall) -> Called<CallOutcome> {
         self.state.end_discovery();
         self.call_tool(call, None).await
     }
 
-    async fn resume(&self, handle: peer::Handle, call: ToolCall) -> Called {
+    async fn resume(&self, handle: peer::Handle, call: ToolCall) -> Called<CallOutcome> {
         self.state.end_discovery();
         match questions::kept(&handle) {
             left @ Some(_) => self.call_tool(call, left).await,
@@ -515,13 +520,13 @@ impl Peer for Connection {
     }
 }
 
-/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client. Without an
-/// `await`: a caller that goes away at this moment would take the answer with it.
-pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
+/// Turns `result`, the whole result of a call, into an answer, which an MCP client gets with its source.
+/// Without an `await`: a caller that goes away at this moment would take the answer with it.
+pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
     in_place_if_large(result.get().len(), || completed(result, progress))
 }
 
-fn completed(result: &RawValue, progress: &Progress) -> Called {
+fn completed(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
     let kind = result_type(result);
     if let Some(other) = kind.filter(|kind| kind != "complete") {
         return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
@@ -529,11 +534,8 @@ fn completed(result: &RawValue, progress: &Progress) -> Called {
     // Before names and types are cut and changed, in which a pattern would find no secret.
     let changed = progress.without_secrets(result, Part::Result);
     let result = changed.as_deref().unwrap_or(result);
-    let answer = from_mcp(result);
-    if let Some(client) = &progress.client {
-        client.keep(result);
-    }
-    Ok(answer)
+    let source = progress.client.as_ref().map(|client| client.source(result));
+    Ok(CallOutcome { source, ..CallOutcome::from(from_mcp(result)) })
 }
 
 /// Whether a server with these capabilities says so when a list of its changes.

@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
-use crate::backend::{CallError, Called, Handle, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, CallOutcome, Called, Handle, TASK_SILENCE, ToolCall};
 use crate::model::sentences::sentence;
-use crate::model::{Answer, string_member};
+use crate::model::{Answer, Ending, string_member};
 use crate::random;
 
 mod state;
@@ -55,7 +55,7 @@ pub(super) async fn follow(
     call: &ToolCall,
     raw_request: &Arc<RawRequest>,
     result: &RawValue,
-) -> Called {
+) -> Called<CallOutcome> {
     let created = Task::created(result, raw_request.task_ttl.is_some())?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
@@ -66,7 +66,11 @@ pub(super) async fn follow(
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
-pub(super) async fn resume(connection: &Connection, call: &ToolCall, handle: &Handle) -> Called {
+pub(super) async fn resume(
+    connection: &Connection,
+    call: &ToolCall,
+    handle: &Handle,
+) -> Called<CallOutcome> {
     let Some(task) = string_member(&handle.0, NAMED) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
@@ -84,7 +88,7 @@ struct Followed<'a> {
 
 impl Followed<'_> {
     /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
-    async fn outcome(mut self, mut wait: Duration) -> Called {
+    async fn outcome(mut self, mut wait: Duration) -> Called<CallOutcome> {
         loop {
             self.pause(wait.mul_f64(1.0 + JITTER * random::share())).await;
             let answer = match self.ask(STATUS).await {
@@ -105,7 +109,7 @@ impl Followed<'_> {
         }
     }
 
-    async fn answer(&self, task: Task<'_>) -> Called {
+    async fn answer(&self, task: Task<'_>) -> Called<CallOutcome> {
         let Task { status, message, result, error, .. } = task;
         match (status, result, error) {
             (Status::Completed, Some(result), _) => complete(result, &self.call.progress),
@@ -149,6 +153,7 @@ impl Followed<'_> {
                     | CallError::NoSession(why)
                     | CallError::Lost(why)
                     | CallError::Refused(why)
+                    | CallError::RefusedWith { why, .. }
                     | CallError::Unreadable(why),
                 ) => why,
             };
@@ -166,18 +171,31 @@ impl Followed<'_> {
     }
 
     /// Fetches the result of an ended task whose status did not bring it.
-    async fn result(&self) -> Called {
+    async fn result(&self) -> Called<CallOutcome> {
         complete(&self.ask(RESULT).await?, &self.call.progress)
     }
 
     /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC
     /// error that a plain call would have got. A server may have kept neither.
-    async fn failure(&self, message: Option<String>) -> Called {
-        match (self.result().await, message) {
-            (Ok(Answer::Result { text, .. }), None) if !text.is_empty() => Ok(Answer::Error(text)),
-            (Ok(Answer::Error(text)), _) => Ok(Answer::Error(text)),
-            (Err(CallError::Refused(words)), None) => Err(CallError::Refused(words)),
-            (_, message) => Err(failed(message, None)),
+    async fn failure(&self, message: Option<String>) -> Called<CallOutcome> {
+        let outcome = match self.result().await {
+            Ok(outcome) => outcome,
+            Err(CallError::Refused(why)) if message.is_none() => {
+                return Err(CallError::Refused(why));
+            }
+            Err(_) => return Err(failed(message, None)),
+        };
+        match outcome.answer {
+            Answer::Error(text) => Ok(CallOutcome { answer: Answer::Error(text), ..outcome }),
+            // The server says that the task has failed, and its result does not.
+            Answer::Result { text, .. } if message.is_none() && !text.is_empty() => {
+                Ok(CallOutcome {
+                    answer: Answer::Error(text),
+                    ending: Ending::ToolError,
+                    ..outcome
+                })
+            }
+            Answer::Result { .. } => Err(failed(message, None)),
         }
     }
 }

@@ -67,7 +67,10 @@ fn order(tool: &str, arguments: &str) -> ToolCall {
 }
 
 async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {
-    timeout(PATIENCE, peer.call(order(tool, arguments))).await.expect("in time")
+    timeout(PATIENCE, peer.call(order(tool, arguments)))
+        .await
+        .expect("in time")
+        .map(|outcome| outcome.answer)
 }
 
 async fn text(peer: &Arc<dyn Peer>, tool: &str) -> String {
@@ -166,7 +169,7 @@ async fn a_call_names_the_tool_use_and_the_trace_that_it_is_for() {
         let mut call = tool_call(CallRequest { tool_use: "toolu_7".into(), ..asked });
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
-        let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
+        let Answer::Result { text: request, .. } = peer.call(call).await.unwrap().answer else {
             panic!("text")
         };
         assert!(request.contains(r#""mantyx-bridge/toolUseId":"toolu_7""#), "{request}");
@@ -288,7 +291,7 @@ async fn a_server_that_stops_reading_blocks_nobody_for_ever() {
     // More than a pipe holds, so that it cannot be written while the server is deaf.
     let stuck = timeout(Duration::from_millis(300), peer.call(order("echo", &large)));
     let (deaf, stuck) = tokio::join!(deaf, stuck);
-    assert_eq!(deaf.unwrap(), Answer::text("what?"));
+    assert_eq!(deaf.unwrap().answer, Answer::text("what?"));
     assert!(stuck.is_err(), "it could not be written");
     assert_eq!(text(&peer, "string_id").await, "same to you");
 }

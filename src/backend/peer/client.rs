@@ -4,19 +4,19 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{ErrorReply, MAX_QUESTION};
-use crate::budget::{Budget, Held, NoRoom};
+use crate::backend::{MAX_QUESTION, Source};
+use crate::budget::Budget;
 use crate::model::{AppName, member, string_member};
 
 /// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
 /// unchanged, as its own protocol is the server's.
 #[derive(Debug)]
 pub struct McpClient {
+    app: AppName,
     /// Takes the parameters of the server's `notifications/progress`; `None` if the client has not
     /// asked for progress.
     pub progress: Option<mpsc::Sender<Box<RawValue>>>,
@@ -26,7 +26,6 @@ pub struct McpClient {
     pub(super) draining: CancellationToken,
     /// How many questions wait for their answers.
     pub open_questions: AtomicUsize,
-    kept: Mutex<Kept>,
 }
 
 /// The kinds of questions that a client can put to its user (the capability `elicitation`).
@@ -63,18 +62,6 @@ pub struct Question {
     pub answer: oneshot::Sender<Box<RawValue>>,
 }
 
-/// The result for an MCP client.
-#[derive(Debug)]
-struct Kept {
-    /// The server's `CallToolResult`, or the reason for which it was not kept.
-    result: Option<Result<Box<RawValue>, NoRoom>>,
-    /// The content of the result is too long: that of the answer takes its place.
-    is_cut: bool,
-    error: Option<ErrorReply>,
-    /// Counts the result for the client's app.
-    held: Held,
-}
-
 impl McpClient {
     /// A client of `app`. Once `draining` is cancelled, its questions are.
     pub fn new(
@@ -84,15 +71,8 @@ impl McpClient {
         modes: Modes,
         draining: CancellationToken,
     ) -> Self {
-        let held = Budget::of_process().hold_for(Some(app.clone()));
-        Self {
-            progress,
-            questions,
-            modes,
-            draining,
-            open_questions: AtomicUsize::new(0),
-            kept: Mutex::new(Kept { result: None, is_cut: false, error: None, held }),
-        }
+        let app = app.clone();
+        Self { app, progress, questions, modes, draining, open_questions: AtomicUsize::new(0) }
     }
 
     /// Hands a question over; `None` if the client does not take it.
@@ -103,49 +83,15 @@ impl McpClient {
         (takes && fits).then(|| self.questions.try_send(question).ok())?
     }
 
-    /// Keeps the result of the server, as it came.
-    pub(in crate::backend) fn keep(&self, result: &RawValue) {
-        let mut kept = self.kept.lock();
+    /// The source of an answer that is made of `result`, counted for the client's app.
+    pub(in crate::backend) fn source(&self, result: &RawValue) -> Source {
+        let mut held = Budget::of_process().hold_for(Some(self.app.clone()));
         // Beside the result, its response is written.
-        kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {
-            true => Ok(result.to_owned()),
-            false => Err(NoRoom),
-        });
-    }
-
-    pub(super) fn keep_error(&self, error: ErrorReply) {
-        self.kept.lock().error = Some(error);
-    }
-
-    /// Takes the error that the server gave in place of a result, if the client has to know it.
-    pub fn take_error(&self) -> Option<ErrorReply> {
-        self.kept.lock().error.take()
-    }
-
-    /// The `structuredContent` of the server's result.
-    pub fn structured(&self) -> Option<String> {
-        let kept = self.kept.lock();
-        let result = kept.result.as_ref()?.as_ref().ok()?;
-        Some(member(result.get(), "structuredContent")?.get().to_owned())
-    }
-
-    /// Notes that the client gets the content of the answer, which is shorter.
-    pub fn cut(&self) {
-        self.kept.lock().is_cut = true;
-    }
-
-    /// The length of the server's result.
-    pub fn result_len(&self) -> usize {
-        let kept = self.kept.lock();
-        let result = kept.result.as_ref().and_then(|result| result.as_ref().ok());
-        result.map_or(0, |result| result.get().len())
-    }
-
-    /// Takes the server's result, if it gave one, whether its content is cut, and the part of the
-    /// budget that counts it.
-    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, bool, Held) {
-        let mut kept = self.kept.lock();
-        (kept.result.take(), kept.is_cut, kept.held.take())
+        if held.try_resize(2 * result.get().len()) {
+            Source::Result { json: result.to_owned(), is_cut: false, held }
+        } else {
+            Source::NoRoom
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{ErrorReply, McpClient, PermissionCheck, Question};
+use super::{CallError, ErrorReply, McpClient, PermissionCheck, Question};
 use crate::backend::log::Removal;
 use crate::backend::seat::Seat;
 use crate::model::redaction::Part;
@@ -92,13 +92,12 @@ impl Progress {
         }
     }
 
-    /// Keeps an error of an MCP server for the client, as its revision has a meaning for it.
-    pub fn error(&self, mut error: ErrorReply) {
-        if let Some(client) = &self.client {
-            // The answer has the same text, and counts it.
-            error.redact(&self.removal, &mut 0);
-            client.keep_error(error);
-        }
+    /// The refusal of an MCP server by an `error` that means something to an MCP client, and `why` in
+    /// words.
+    pub fn refused_with(&self, why: String, mut error: ErrorReply) -> CallError {
+        // The answer has the same text, and counts it.
+        error.redact(&self.removal, &mut 0);
+        CallError::RefusedWith { why, error }
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http::HeaderValue;
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -15,7 +14,7 @@ use super::{
     Answered, Api, ApiRequest, App, Code, Format, MAX_CALL, Offer, bad_request, busy, format, hex,
     parameter, proxy, response,
 };
-use crate::backend::{McpClient, Modes, NotRecorded};
+use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
 use crate::calls::once::NotAnswered;
@@ -23,7 +22,7 @@ use crate::config::error::did_you_mean;
 use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
-use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Own, pending};
 use crate::tasks::in_background_if_large;
 use crate::traces::Context;
 
@@ -109,8 +108,8 @@ impl Origin {
 
 impl Of {
     fn not_made(&self, place: usize, why: String) -> One {
-        let refused = Made::failed(Ending::Unavailable, why);
-        (self.form.result(place, &self.calls[place], &refused, None).into(), true)
+        let refused = CallOutcome::failed(Ending::Unavailable, why);
+        (self.form.result(place, &self.calls[place], &refused).into(), true)
     }
 
     fn hold(&self) -> Held {
@@ -126,30 +125,26 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The result of the call at `place`; `structured` is the server's `structuredContent`.
-    fn result(
-        &self,
-        place: usize,
-        call: &Call,
-        made: &Made,
-        structured: Option<&RawValue>,
-    ) -> String {
+    /// The result of the call at `place`.
+    fn result(&self, place: usize, call: &Call, outcome: &CallOutcome) -> String {
         match self {
-            Self::Api(format) => format.result(call, &made.answer),
-            Self::Loom(set) => set.result(place, made, structured),
+            Self::Api(format) => format.result(call, &outcome.answer),
+            Self::Loom(set) => {
+                set.result(place, &outcome.answer, outcome.ending, outcome.structured())
+            }
         }
     }
 
     /// The result of the call at `place`, if it is not known; `None` if the whole request is refused.
     fn instead(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
         let made = match why {
-            NotAnswered::Lost => Made::failed(Ending::Unknown, pending::lost(&call.name)),
+            NotAnswered::Lost => CallOutcome::failed(Ending::Unknown, pending::lost(&call.name)),
             NotAnswered::Unwritable => {
-                Made::failed(Ending::Storage, NotRecorded::Unwritable.for_model(&call.name))
+                CallOutcome::failed(Ending::Storage, NotRecorded::Unwritable.for_model(&call.name))
             }
             _ => return None,
         };
-        Some(self.result(place, call, &made, None))
+        Some(self.result(place, call, &made))
     }
 
     fn answer(&self, results: &[Bytes]) -> String {
@@ -348,7 +343,7 @@ impl Api {
             return Ok(of.not_made(place, why));
         };
         let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
-        let by = CalledBy { run: form.run(&app.name), client: client.clone() };
+        let by = CalledBy { run: form.run(&app.name), client };
         let calls = &self.runs.calls;
         let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =
@@ -356,28 +351,22 @@ impl Api {
         {
             return Err(NotAnswered::Busy(why.clone()));
         }
-        let whole = client.and_then(|client| client.take_result().0?.ok());
         let no_call = made.ending.is_of_no_call();
         let mut held = of.hold();
-        let size = made.answer.json_len();
+        let size = made.json_len();
         // Once for the result, and once for the answer that it becomes a part of.
-        match held.resize(2 * size).await {
+        match held.resize(2 * made.answer.json_len()).await {
             Ok(()) => {
-                let size = size + whole.as_ref().map_or(0, |whole| whole.get().len());
                 let written = Arc::clone(&of);
-                let write = move || {
-                    let whole = whole.as_deref().map(RawValue::get);
-                    let structured = whole.and_then(|whole| member(whole, "structuredContent"));
-                    written.form.result(place, &written.calls[place], &made, structured)
-                };
+                let write = move || written.form.result(place, &written.calls[place], &made);
                 let result = in_background_if_large(size, write).await;
                 Ok((held.pay_for(result.into_bytes()), no_call))
             }
             Err(no_room) => {
                 turns.close();
                 let why = format!("The tool has run; {no_room}, its result is lost.");
-                let lost = Made::failed(Ending::ToolError, why);
-                Ok((form.result(place, call, &lost, None).into(), false))
+                let lost = CallOutcome::failed(Ending::ToolError, why);
+                Ok((form.result(place, call, &lost).into(), false))
             }
         }
     }

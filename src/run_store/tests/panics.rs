@@ -5,22 +5,23 @@ use serde_json::value::RawValue;
 
 use super::harness::{CONCURRENCY, Harness, RUN};
 use super::*;
+use crate::backend::CallOutcome;
 use crate::backend::fake::{Mood, World};
 use crate::backend::peer::{McpClient, Modes};
 use crate::calls::{CalledBy, long};
 use crate::model::answer::Answer;
 use crate::model::call::Of;
-use crate::model::ending::{Ending, Made};
+use crate::model::ending::Ending;
 use crate::model::event::Call;
 use crate::model::offer::RefKind;
 use crate::traces::Context;
 
 impl Harness {
-    pub(super) async fn by_hand(&self) -> Made {
+    pub(super) async fn by_hand(&self) -> CallOutcome {
         self.by_client(None).await
     }
 
-    async fn by_client(&self, client: Option<Arc<McpClient>>) -> Made {
+    async fn by_client(&self, client: Option<Arc<McpClient>>) -> CallOutcome {
         let offer = self.runs.calls.backends.registry.offer();
         let call = Call {
             tool_use: "by hand".into(),
@@ -56,7 +57,7 @@ async fn a_call_whose_task_panics_is_answered_once() {
 
 #[tokio::test]
 async fn a_panic_before_the_tool_is_reached_says_so() {
-    let made = Made::internal("fs_ls", false);
+    let made = CallOutcome::internal("fs_ls", false);
     let Answer::Error(why) = made.answer else { panic!("no error") };
     assert!(!why.contains("OUTCOME_UNKNOWN"), "{why}");
     assert_eq!(made.ending, Ending::Internal);

@@ -6,12 +6,13 @@ use tokio::time::timeout;
 
 use super::harness::Harness;
 use super::*;
+use crate::backend::CallOutcome;
 use crate::backend::fake;
 use crate::backend::peer::MAX_QUESTION;
 use crate::calls::approvals::{Approval, Decision, KEEP};
 use crate::model::answer::Answer;
 use crate::model::approval::Outcome;
-use crate::model::ending::{Ending, Made};
+use crate::model::ending::Ending;
 
 /// A backend whose tool asks for a name, with this message.
 async fn asking(message: &str) -> Harness {
@@ -22,7 +23,7 @@ async fn asking(message: &str) -> Harness {
     harness
 }
 
-fn error(made: &Made) -> &str {
+fn error(made: &CallOutcome) -> &str {
     match &made.answer {
         Answer::Error(why) => why,
         Answer::Result { .. } => panic!("{made:?}"),

@@ -66,7 +66,7 @@ async fn a_call_tells_that_it_lives_and_what_its_task_is_called() {
     let (notes, mut call) = (Arc::new(Notes::default()), hello());
     call.recorder = notes.clone();
     let progress = call.progress.clone();
-    assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok("done"));
+    assert_eq!(dial(&agent).await.call(call).await.unwrap().answer, ok("done"));
     assert_eq!(*notes.0.lock(), [t1()]);
     assert!(progress.touched().now_or_never().is_some());
 }
@@ -86,7 +86,7 @@ async fn what_has_ended_at_once_needs_no_name() {
         let (notes, mut call) = (Arc::new(Notes::default()), call(&json!({ "message": message })));
         call.recorder = notes.clone();
         let progress = call.progress.clone();
-        peer.call(call).await.unwrap();
+        peer.call(call).await.unwrap().answer;
         assert!(notes.0.lock().is_empty(), "{message}");
         assert!(progress.touched().now_or_never().is_none(), "{message}");
     }
@@ -105,7 +105,7 @@ async fn a_task_with_an_endless_name_is_followed_and_not_noted_down() {
     .await;
     let (notes, mut call) = (Arc::new(Notes::default()), hello());
     call.recorder = notes.clone();
-    assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok(""));
+    assert_eq!(dial(&agent).await.call(call).await.unwrap().answer, ok(""));
     assert!(notes.0.lock().is_empty());
 }
 
@@ -121,7 +121,7 @@ async fn a_task_is_picked_up_where_it_is() {
         call.recorder = notes.clone();
         let progress = call.progress.clone();
         let peer = dial(&agent).await;
-        assert_eq!(peer.resume(t1(), call).await.unwrap(), expected);
+        assert_eq!(peer.resume(t1(), call).await.unwrap().answer, expected);
         peer.close().await;
         assert!(progress.touched().now_or_never().is_some());
         assert_eq!(*notes.0.lock(), [t1()]);
@@ -134,7 +134,7 @@ async fn a_task_is_picked_up_where_it_is() {
 async fn a_task_that_asks_back_goes_on_with_the_next_call() {
     let agent = worker("TASK_STATE_INPUT_REQUIRED", "Which day?").await;
     let peer = dial(&agent).await;
-    let answer = peer.resume(t1(), hello()).await.unwrap();
+    let answer = peer.resume(t1(), hello()).await.unwrap().answer;
     assert!(
         matches!(&answer, Answer::Result { text, .. }
             if text.starts_with("Which day?\n[")),
@@ -169,7 +169,7 @@ async fn what_the_agent_does_not_tell_is_lost() {
 async fn a_later_version_may_note_down_more() {
     let agent = worker("TASK_STATE_COMPLETED", "done").await;
     let more = handle(r#"{"v":2,"task":"t1","history":[]}"#);
-    assert_eq!(dial(&agent).await.resume(more, hello()).await.unwrap(), ok("done"));
+    assert_eq!(dial(&agent).await.resume(more, hello()).await.unwrap().answer, ok("done"));
 }
 
 #[tokio::test]

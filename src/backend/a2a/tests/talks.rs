@@ -74,8 +74,8 @@ async fn a_conversation_goes_on_with_a_dialer_that_is_configured_anew() {
         let card = CardSource::Base(agent.url.clone().into());
         dialer_of(card, conversations.clone()).dial().await.unwrap()
     };
-    asks_back(&dial().await.call(of("r", None, "ask")).await.unwrap());
-    dial().await.call(of("r", None, "Monday")).await.unwrap();
+    asks_back(&dial().await.call(of("r", None, "ask")).await.unwrap().answer);
+    dial().await.call(of("r", None, "Monday")).await.unwrap().answer;
     assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
 }
 
@@ -83,17 +83,17 @@ async fn a_conversation_goes_on_with_a_dialer_that_is_configured_anew() {
 async fn a_run_goes_on_where_the_agent_waits_for_it() {
     let agent = talker().await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
     assert_eq!(last(&agent), ids(None, None));
-    let other = peer.call(of("other", None, "Monday")).await.unwrap();
+    let other = peer.call(of("other", None, "Monday")).await.unwrap().answer;
     assert_eq!(other, ok("c1 t1: Monday"));
     assert_eq!(last(&agent), ids(None, None), "what one run began is no other's");
-    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
+    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("c1 t1: Friday"));
     assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
     // The task has ended, and the conversation has not.
-    assert_eq!(peer.call(of("r", None, "echo")).await.unwrap(), ok("c1 t1: echo"));
+    assert_eq!(peer.call(of("r", None, "echo")).await.unwrap().answer, ok("c1 t1: echo"));
     assert_eq!(last(&agent), ids(Some("c1"), None));
-    assert_eq!(peer.call(of("r", None, "more")).await.unwrap(), ok("c1 t1: more"));
+    assert_eq!(peer.call(of("r", None, "more")).await.unwrap().answer, ok("c1 t1: more"));
     assert_eq!(last(&agent), ids(Some("c1"), None));
     peer.close().await;
     assert_eq!(count(&agent, "CancelTask"), 0);
@@ -104,12 +104,12 @@ async fn the_runs_of_a_session_have_one_conversation_which_outlives_connections(
     let agent = talker().await;
     let dialer = dialer(CardSource::Base(agent.url.clone().into()));
     let first = dialer.dial().await.unwrap();
-    asks_back(&first.call(of("r1", Some("s"), "ask")).await.unwrap());
+    asks_back(&first.call(of("r1", Some("s"), "ask")).await.unwrap().answer);
     first.close().await;
     let second = dialer.dial().await.unwrap();
-    second.call(of("r2", Some("other"), "Monday")).await.unwrap();
+    second.call(of("r2", Some("other"), "Monday")).await.unwrap().answer;
     assert_eq!(last(&agent), ids(None, None));
-    second.call(of("r2", Some("s"), "Friday")).await.unwrap();
+    second.call(of("r2", Some("s"), "Friday")).await.unwrap().answer;
     assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
 }
 
@@ -119,7 +119,7 @@ async fn calls_of_no_run_have_no_conversation() {
     let peer = dial(&agent).await;
     for _ in 0..2 {
         let call = tool_call(request("", r#"{"message": "ask"}"#));
-        asks_back(&peer.call(call).await.unwrap());
+        asks_back(&peer.call(call).await.unwrap().answer);
         assert_eq!(last(&agent), ids(None, None));
     }
 }
@@ -137,8 +137,8 @@ async fn a_conversation_that_the_agent_rejects_is_started_anew() {
         };
         let agent = json_rpc(answer).await;
         let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
+        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("c1 t1: Friday"));
         assert_eq!(last(&agent), ids(None, None), "{code}");
         peer.close().await;
         assert_eq!(count(&agent, "CancelTask"), 0, "what was refused is not cancelled");
@@ -157,10 +157,10 @@ async fn a_refusal_of_another_kind_keeps_the_conversation() {
     })
     .await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
     let error = peer.call(of("r", None, "Friday")).await.unwrap_err();
     assert!(matches!(error, CallError::Refused(_)), "{error}");
-    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
+    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("c1 t1: Friday"));
     assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
 }
 
@@ -178,7 +178,7 @@ async fn a_task_that_goes_on_is_cancelled_with_its_call() {
     };
     let agent = json_rpc(answer).await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
     tokio::select! {
         answer = peer.call(of("r", None, "Friday")) => panic!("{answer:?}"),
         asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
@@ -196,8 +196,8 @@ async fn an_answer_that_got_lost_is_looked_for_at_its_task() {
     };
     let agent = json_rpc(answer).await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"));
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
+    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("done"));
 }
 
 /// An agent that asks back, does not reply to the answer before its end, if `pends`, or hangs up, and
@@ -223,12 +223,12 @@ async fn the_work_on_an_answer_is_progress() {
         &["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"];
     let agent = slow_answerer(true, STATES).await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
     let answer = of("r", None, "Friday");
     let progress = answer.progress.clone();
     let called = hurried(|| count(&agent, "GetTask") > 0, peer.call(answer));
     let told = tokio::time::timeout(Duration::from_secs(100), called).await;
-    assert_eq!(told.expect("the polls tell the end").unwrap(), ok("done"));
+    assert_eq!(told.expect("the polls tell the end").unwrap().answer, ok("done"));
     assert!(progress.touched().now_or_never().is_some());
     peer.close().await;
     assert_eq!((count(&agent, "SendMessage"), count(&agent, "CancelTask")), (2, 0));
@@ -239,7 +239,7 @@ async fn a_state_from_before_the_answer_is_no_reply_to_it() {
     for state in [&["TASK_STATE_INPUT_REQUIRED"], &["TASK_STATE_CANCELED"]] {
         let agent = slow_answerer(true, state).await;
         let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
         let answer = of("r", None, "Friday");
         let progress = answer.progress.clone();
         let polled = || count(&agent, "GetTask");
@@ -283,8 +283,8 @@ async fn an_answer_that_was_worked_on_is_not_sent_again() {
         })
         .await;
         let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"));
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
+        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("done"));
         peer.close().await;
         assert_eq!((count(&agent, "SendMessage"), count(&agent, "CancelTask")), (2, 0));
     }
@@ -294,7 +294,7 @@ async fn an_answer_that_was_worked_on_is_not_sent_again() {
 async fn a_question_is_no_reply_to_an_answer_that_got_lost() {
     let agent = slow_answerer(false, &["TASK_STATE_INPUT_REQUIRED"]).await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
     let called = peer.call(of("r", None, "Friday"));
     let error = hurried(|| count(&agent, "GetTask") > 0, called).await.unwrap_err();
     assert!(matches!(error, CallError::Lost(_)), "{error:?}");
@@ -302,6 +302,6 @@ async fn a_question_is_no_reply_to_an_answer_that_got_lost() {
     let states = &["TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"];
     let agent = slow_answerer(false, states).await;
     let peer = dial(&agent).await;
-    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-    asks_back(&peer.call(of("r", None, "Friday")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap().answer);
+    asks_back(&peer.call(of("r", None, "Friday")).await.unwrap().answer);
 }

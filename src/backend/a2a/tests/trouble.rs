@@ -43,7 +43,7 @@ async fn a_task_outlasts_polls_that_fail() {
     .await;
     let peer = dial(&agent).await;
     assert_eq!(
-        hurried(|| count(&agent, "GetTask") > 0, peer.call(hello())).await.unwrap(),
+        hurried(|| count(&agent, "GetTask") > 0, peer.call(hello())).await.unwrap().answer,
         ok("done")
     );
     peer.close().await;

@@ -26,7 +26,7 @@ fn look(harness: &Harness) -> (Look, Option<Duration>) {
 }
 
 /// Makes `count` calls at once; how many were refused at once, and the outcomes of the others.
-async fn call_many(harness: &Harness, count: usize) -> (usize, Vec<Made>) {
+async fn call_many(harness: &Harness, count: usize) -> (usize, Vec<CallOutcome>) {
     let begin = Instant::now();
     let one = async || (harness.make("fs_ls").await, begin.elapsed());
     let all = join_all((0..count).map(|_| one())).await;

@@ -37,7 +37,7 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
             Permission::Refused(refusal) => refusal.for_model(&route.backend),
             _ => CallFailure::NotApproved.for_model(&route.backend),
         };
-        assert_eq!(made, Made::failed(ending, told), "{permission:?}");
+        assert_eq!((made.ending, made.answer), (ending, Answer::Error(told)), "{permission:?}");
         assert_eq!(World::count(&world.calls), 0, "{permission:?}");
     }
 }

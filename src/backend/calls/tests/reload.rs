@@ -80,7 +80,7 @@ impl FakeManager {
     }
 
     /// Begins a call, which has reached `world` when this returns.
-    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Made> {
+    async fn begin(&self, world: &World) -> tokio::task::JoinSet<CallOutcome> {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
@@ -89,7 +89,7 @@ impl FakeManager {
         call
     }
 
-    async fn call(&self) -> Made {
+    async fn call(&self) -> CallOutcome {
         self.backends.call(&context(&self.route(), "{}")).await
     }
 }
@@ -211,13 +211,16 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     manager.remove();
     assert!(manager.backends.registry.offer().route("fs_ls").is_none());
-    let removed = Made::failed(Ending::Unavailable, CallRefusal::Removed.for_model(&route.backend));
-    assert_eq!(manager.backends.call(&context(&route, "{}")).await, removed);
+    let removed =
+        (Ending::Unavailable, Answer::Error(CallRefusal::Removed.for_model(&route.backend)));
+    let refused = manager.backends.call(&context(&route, "{}")).await;
+    assert_eq!((refused.ending, refused.answer), removed);
     world.calling.send_replace(Mood::Well);
     for call in &mut running {
         assert_eq!(call.join_next().await.unwrap().unwrap().answer, Answer::text("ls {}"));
     }
-    assert_eq!(waiting.await, removed);
+    let waited = waiting.await;
+    assert_eq!((waited.ending, waited.answer), removed);
     assert_eq!(World::count(&world.calls), 2);
     manager.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&world.closes), 1);

@@ -243,7 +243,7 @@ fn late_discoverer(message: &Value) -> Vec<Line> {
 }
 
 async fn called(connection: &Connection) -> String {
-    match connection.call(tool_call(request("t", "{}"))).await {
+    match connection.call(tool_call(request("t", "{}"))).await.map(|outcome| outcome.answer) {
         Ok(Answer::Result { text, .. }) => text,
         other => panic!("{other:?}"),
     }

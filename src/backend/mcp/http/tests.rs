@@ -217,7 +217,7 @@ pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
 }
 
 async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
-    timeout(PATIENCE, peer.call(order("{}"))).await.expect("in time")
+    timeout(PATIENCE, peer.call(order("{}"))).await.expect("in time").map(|outcome| outcome.answer)
 }
 
 fn text(text: &str) -> Answer {
@@ -338,7 +338,9 @@ async fn what_a_failed_request_means_depends_on_the_status() {
     let mut outcomes = Vec::new();
     for _ in 0..8 {
         outcomes.push(match call(&peer).await.unwrap_err() {
-            CallError::Refused(why) => format!("refused: {why}"),
+            CallError::Refused(why) | CallError::RefusedWith { why, .. } => {
+                format!("refused: {why}")
+            }
             CallError::Lost(_) => "lost".to_owned(),
             CallError::NotSent(_) | CallError::NoSession(_) => "not sent".to_owned(),
             CallError::Unreadable(_) | CallError::NotRead(_) => "unreadable".to_owned(),
@@ -446,7 +448,7 @@ async fn the_stateless_revision_has_its_headers_and_verbatim_arguments() {
 
     let arguments = r#"{"region":"eu", "n":123456789012345678901234567890}"#;
     let answer = timeout(PATIENCE, peer.call(order(arguments))).await.unwrap().unwrap();
-    assert_eq!(answer, text("hello"));
+    assert_eq!(answer.answer, text("hello"));
     let seen = server.seen.lock().unwrap();
     let call = seen.iter().find(|seen| seen.is("tools/call")).unwrap();
     assert_eq!(call.header("mcp-method"), Some("tools/call"));

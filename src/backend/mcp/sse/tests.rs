@@ -150,7 +150,10 @@ async fn dial(server: &Server) -> Arc<dyn Peer> {
 }
 
 async fn call(peer: &Arc<dyn Peer>, arguments: &str) -> Result<Answer, CallError> {
-    timeout(PATIENCE, peer.call(order(arguments))).await.expect("in time")
+    timeout(PATIENCE, peer.call(order(arguments)))
+        .await
+        .expect("in time")
+        .map(|outcome| outcome.answer)
 }
 
 async fn why_closed(peer: &Arc<dyn Peer>) -> String {

@@ -119,11 +119,12 @@ impl Fake {
     }
 
     async fn call(&self) -> Result<Answer, CallError> {
-        self.connection.call(order().0).await
+        self.connection.call(order().0).await.map(|outcome| outcome.answer)
     }
 
     async fn resume(&self, handle: &str) -> Result<Answer, CallError> {
-        self.connection.resume(Handle(handle.to_owned()), order().0).await
+        let resumed = self.connection.resume(Handle(handle.to_owned()), order().0).await;
+        resumed.map(|outcome| outcome.answer)
     }
 }
 
@@ -251,7 +252,7 @@ async fn a_task_of_2025_is_asked_for_named_followed_and_fetched() {
             Fake::start(Era::Legacy, Offer { support, ..OFFERED }, usual(Era::Legacy, end)).await;
         let (call, names) = order();
         let progress = call.progress.clone();
-        assert_eq!(fake.connection.call(call).await.unwrap(), done());
+        assert_eq!(fake.connection.call(call).await.unwrap().answer, done());
         let (start, call) = fake.seen("tools/call").remove(0);
         assert_eq!(call["params"]["task"], json!({"ttl": 3_600_000}));
         assert_eq!(call["params"]["arguments"]["n"], 100.0);
@@ -276,7 +277,7 @@ async fn a_task_of_2026_is_the_server_s_own_idea_and_brings_its_result() {
     let offer = Offer { takes_tasks: true, support: "forbidden" };
     let fake = Fake::start(Era::Modern, offer, usual(Era::Modern, end)).await;
     let (call, names) = order();
-    assert_eq!(fake.connection.call(call).await.unwrap(), done());
+    assert_eq!(fake.connection.call(call).await.unwrap().answer, done());
     assert_eq!(names.all(), [r#"{"mcpTask":"t-1"}"#]);
     assert_eq!((fake.count("tasks/get"), fake.count("tasks/result")), (3, 0));
     let extension = "/params/_meta/io.modelcontextprotocol~1clientCapabilities/extensions/io.modelcontextprotocol~1tasks";
@@ -293,7 +294,7 @@ async fn an_answer_at_once_is_as_good() {
         let answer = |_: &str, _| Reply::Result(CONTENT.to_owned());
         let fake = Fake::start(era, OFFERED, answer).await;
         let (call, names) = order();
-        assert_eq!(fake.connection.call(call).await.unwrap(), done());
+        assert_eq!(fake.connection.call(call).await.unwrap().answer, done());
         assert!(names.all().is_empty() && fake.count("tasks/get") == 0);
     }
 }
@@ -521,5 +522,5 @@ async fn progress_of_a_task_is_heard() {
         assert!(calm().await && fake.count("tasks/get") == 0, "it is not the first wait's end");
     };
     let (answer, ()) = tokio::join!(fake.connection.call(call), events);
-    assert_eq!(answer.unwrap(), done());
+    assert_eq!(answer.unwrap().answer, done());
 }

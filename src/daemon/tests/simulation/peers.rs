@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{State, World};
+use crate::backend::CallOutcome;
 use crate::backend::peer::{
     About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Recorder, ToolCall,
 };
@@ -183,7 +184,7 @@ impl Peer for SimulatedPeer {
         PeerError::new(PeerErrorKind::Connect, "it broke")
     }
 
-    async fn call(&self, call: ToolCall) -> Result<Answer, CallError> {
+    async fn call(&self, call: ToolCall) -> Result<CallOutcome, CallError> {
         let _in_flight = InFlight::begin(self);
         let world = Arc::clone(&self.world.0);
         world.if_alive().await;
@@ -218,14 +219,14 @@ impl Peer for SimulatedPeer {
         let guard = match call.request.tool() {
             "survey" => match self.ask(guard, &call).await {
                 Ok(guard) => guard,
-                Err(ended) => return ended,
+                Err(ended) => return ended.map(CallOutcome::from),
             },
             _ => guard,
         };
-        self.wait_for(guard, &call).await
+        self.wait_for(guard, &call).await.map(CallOutcome::from)
     }
 
-    async fn resume(&self, handle: Handle, call: ToolCall) -> Result<Answer, CallError> {
+    async fn resume(&self, handle: Handle, call: ToolCall) -> Result<CallOutcome, CallError> {
         let _in_flight = InFlight::begin(self);
         let world = Arc::clone(&self.world.0);
         world.if_alive().await;
@@ -233,7 +234,7 @@ impl Peer for SimulatedPeer {
         world.pause(Duration::from_millis(50)).await;
         let guard =
             Cancels { world, intent: handle.0, recorder: Arc::clone(&call.recorder), done: false };
-        self.wait_for(guard, &call).await
+        self.wait_for(guard, &call).await.map(CallOutcome::from)
     }
 
     async fn close(&self) {

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{AskingCall, AskingCalls};
-use super::results::outcome;
+use super::results::reply;
 use super::{
     Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, features, message,
     response, revision,
@@ -56,20 +56,20 @@ pub(super) struct Answering {
     /// The client's token for the progress.
     token: String,
     /// Nothing if the call was cancelled.
-    done: oneshot::Receiver<Outcome>,
+    done: oneshot::Receiver<Reply>,
     /// Cancels the call when this is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
 }
 
 /// How a call has ended: the `CallToolResult`, or an error of the server that clients with sessions
 /// know; and what counts it.
-pub(super) type Outcome = (Replied<String>, Held);
+pub(super) type Reply = (Replied<String>, Held);
 
 /// What comes next of a call.
 enum Next {
     Progress(Box<RawValue>),
     Question(Question),
-    Done(Option<Outcome>),
+    Done(Option<Reply>),
     Nothing,
 }
 
@@ -108,7 +108,7 @@ impl Client<'_> {
         let (of, id, era) = (app.clone(), request.id.to_owned(), self.era.clone());
         let (trace, stopped) = (self.trace(request), stop.clone());
         self.api.runs.calls.spawn(app, async move {
-            let by = CalledBy { run: None, client: Some(Arc::clone(&client)) };
+            let by = CalledBy { run: None, client: Some(client) };
             let made = calls.call_by_hand(&of, &route, call, &trace, by);
             // The end first, so that a call does not begin with the permit of one that ends with it.
             let stopped = stopped.cancelled();
@@ -118,10 +118,10 @@ impl Client<'_> {
                 session.end_call(&id);
             }
             if let Some(made) = made {
-                let size = made.answer.json_len() + client.result_len();
+                let size = made.json_len();
                 let is_stateless = matches!(era, Era::Stateless);
-                let write = move || outcome(&made.answer, &client, is_stateless);
-                // The client may have gone; then nothing can take the outcome.
+                let write = move || reply(made, &of, is_stateless);
+                // The client may have gone; then nothing can take the reply.
                 finish.send(in_background_if_large(size, write).await).ok();
             }
         });
@@ -253,9 +253,9 @@ impl Answering {
     }
 
     /// The response, on one line, or as an event.
-    fn response(&self, (outcome, mut held): Outcome, as_event: bool) -> Bytes {
+    fn response(&self, (result, mut held): Reply, as_event: bool) -> Bytes {
         // A line end would end an event.
-        let mut text = one_line(match outcome {
+        let mut text = one_line(match result {
             Ok(result) => message::response(&self.id, &result),
             Err(error) => error.text(&self.id),
         });

@@ -9,53 +9,64 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::calls::Outcome;
+use super::calls::Reply;
 use super::{RpcError, typed, with};
 use crate::backend::mcp::result::{described, is_in_form};
-use crate::backend::{ErrorReply, McpClient};
-use crate::budget::Held;
+use crate::backend::{CallOutcome, ErrorReply, Source};
+use crate::budget::{Budget, NoRoom};
 use crate::model::answer::files::File;
 use crate::model::json::quoted;
-use crate::model::{Answer, Members, elements, form, member, string_member};
+use crate::model::{Answer, AppName, Members, elements, form, member, string_member};
 
 /// The member of a result that the tool's `outputSchema` is for.
 const STRUCTURED: &str = "structuredContent";
 
-/// What the client of a call gets.
-pub(super) fn outcome(answer: &Answer, client: &McpClient, is_stateless: bool) -> Outcome {
-    let (result, mut held) = result(answer, client, is_stateless);
+/// What the client of a call gets: the server's own result, or one that is made of the bridge's
+/// answer; or an error of the server that clients of its revision know.
+pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> Reply {
+    let CallOutcome { answer, source, .. } = outcome;
+    let mut held = Budget::of_process().hold_for(Some(app.clone()));
+    let mut error = None;
+    let text = match source {
+        Some(Source::Result { json, is_cut, held: counted }) => {
+            held = counted;
+            result(&answer, json, is_cut, is_stateless)
+        }
+        Some(Source::NoRoom) => {
+            let why = format!("The tool has run, but {NoRoom}, so its result is lost.");
+            of_answer(&Answer::Error(why))
+        }
+        Some(Source::Error(reply)) => {
+            let is_known = (reply.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
+            error = is_known.then_some(reply);
+            of_answer(&answer)
+        }
+        None => of_answer(&answer),
+    };
+    let result = typed(text, is_stateless);
     // Counted for the app until its client has read it, however slowly it does.
     held.follow(result.len());
-    let is_known =
-        |error: &ErrorReply| (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
-    let error = client.take_error().filter(is_known);
     (error.map_or(Ok(result), |error| Err(RpcError::of_server(error))), held)
 }
 
-/// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
-/// answer.
-fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, Held) {
+/// The `CallToolResult` for a client whose call the server answered with `own`.
+fn result(answer: &Answer, own: Box<RawValue>, is_cut: bool, is_stateless: bool) -> String {
     let failed = matches!(answer, Answer::Error(_));
-    let (own, is_cut, held) = client.take_result();
-    let text = match own {
-        // Where the two disagree, the bridge has an error to tell that the server's result has not:
-        // an MCP task has failed with a result that claims success.
-        Some(Ok(own)) if failed != is_error(&own) => of_answer(answer),
-        Some(Ok(own)) if !is_cut && is_in_form(&own) => match fitted(&own, is_stateless) {
+    if failed != is_error(&own) {
+        // The bridge has an error to tell that the server's result has not: an MCP task has failed with
+        // a result that claims success.
+        return of_answer(answer);
+    }
+    if !is_cut && is_in_form(&own) {
+        return match fitted(&own, is_stateless) {
             Some(fitted) => fitted,
             None => Box::<str>::from(own).into_string(),
-        },
-        Some(Ok(own)) if !failed => match structured(&own, is_stateless) {
-            Some(own) => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
-            None => of_answer(answer),
-        },
-        Some(Err(no_room)) => {
-            let why = format!("The tool has run, but {no_room}, so its result is lost.");
-            of_answer(&Answer::Error(why))
-        }
-        _ => of_answer(answer),
-    };
-    (typed(text, is_stateless), held)
+        };
+    }
+    match structured(&own, is_stateless).filter(|_| !failed) {
+        Some(own) => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
+        None => of_answer(answer),
+    }
 }
 
 /// The structured content of a server's result, if the client's revision has such a one: before

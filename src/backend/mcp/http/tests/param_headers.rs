@@ -61,7 +61,10 @@ impl Server {
 }
 
 async fn call_with(peer: &Arc<dyn Peer>, arguments: &str) -> Result<Answer, CallError> {
-    timeout(PATIENCE, peer.call(order(arguments))).await.expect("in time")
+    timeout(PATIENCE, peer.call(order(arguments)))
+        .await
+        .expect("in time")
+        .map(|outcome| outcome.answer)
 }
 
 #[tokio::test]
