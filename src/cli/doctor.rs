@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
-use super::{Failure, Outcome, check, pretty, print, print_json, print_page};
+use super::{Failure, Outcome, check, failures, pretty, print, print_json, print_page};
 use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::Redaction;
@@ -151,7 +151,7 @@ fn chosen<'c>(config: &'c Config, only: &[String]) -> Outcome<Vec<&'c Backend>> 
     let names = || config.backends.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for name in only {
         if !config.backends.contains_key(name.as_str()) {
-            return Err(Failure::usage("no_backend", &[("name", name), ("names", &names())]));
+            return Err(failures::no_backend(name, names()));
         }
     }
     let wanted = |backend: &&Backend| {

@@ -286,9 +286,8 @@ fn processes_are_started_by_start_own() {
 }
 
 /// Lists of texts with names; the functions whose calls name one, and where these are.
-const TEXTS: [(&str, &str, &str); 2] = [
+const TEXTS: [(&str, &str, &str); 1] = [
     ("src/model/sentences.txt", "sentence", "src/"),
-    ("src/cli/failures.txt", "failed|usage", "src/cli"),
 ];
 
 #[test]
