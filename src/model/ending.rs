@@ -4,7 +4,7 @@
 //! Must not: carry a text; there is a known number of words.
 
 use super::Answer;
-use super::sentences::sentence;
+use super::sentences;
 use super::words::words;
 
 words! {
@@ -103,10 +103,8 @@ impl Made {
     /// The bridge's own code failed during a call of `tool`, which may have been reached.
     pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
         match has_reached_tool {
-            true => Self::failed(Ending::Unknown, sentence("internal_after", &[("tool", &tool)])),
-            false => {
-                Self::failed(Ending::Internal, sentence("internal_before", &[("tool", &tool)]))
-            }
+            true => Self::failed(Ending::Unknown, sentences::internal_error_during_call(tool)),
+            false => Self::failed(Ending::Internal, sentences::internal_error_before_call(tool)),
         }
     }
 }
