@@ -9,45 +9,7 @@ use serde::Serialize;
 use strsim::osa_distance;
 
 use super::document::Place;
-
-/// The mistakes in a file: the name of each, what is wrong and, behind a ` | `, the cure.
-const MISTAKES: &str = include_str!("mistakes.txt");
-
-/// The values in a text of [`MISTAKES`].
-pub(super) type Values<'v> = &'v [(&'v str, &'v dyn fmt::Display)];
-
-/// What is wrong by the mistake of this name in [`MISTAKES`], and the cure.
-pub(super) fn mistake(name: &str, values: Values<'_>) -> (String, String) {
-    let (message, cure) = named(MISTAKES, name).split_once(" | ").unwrap_or_default();
-    (fill(message, values), fill(cure, values))
-}
-
-/// The text of this name in a list of lines `NAME: TEXT`.
-fn named(list: &'static str, name: &str) -> &'static str {
-    let text = |line: &'static str| line.strip_prefix(name)?.strip_prefix(": ");
-    list.lines().find_map(text).unwrap_or_default()
-}
-
-/// A text with the values in their places; other braces stay as they are.
-fn fill(mut text: &str, values: Values<'_>) -> String {
-    let mut filled = String::new();
-    while let Some((before, rest)) = text.split_once('{') {
-        filled.push_str(before);
-        let behind = |key: &str| rest.strip_prefix(key)?.strip_prefix('}');
-        let value = values.iter().find_map(|(key, value)| Some((value, behind(key)?)));
-        match value {
-            Some((value, rest)) => {
-                filled.push_str(&value.to_string());
-                text = rest;
-            }
-            None => {
-                filled.push('{');
-                text = rest;
-            }
-        }
-    }
-    filled + text
-}
+use super::mistakes::MistakeText;
 
 /// All mistakes in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +47,8 @@ const MAX_SHOWN: usize = 140;
 
 impl ConfigErrors {
     /// A mistake without a place in a file: the file is missing, or cannot be read.
-    pub(super) fn without_place(file: String, name: &str, values: Values<'_>) -> Self {
-        let (message, cure) = mistake(name, values);
+    pub(super) fn without_place(file: String, text: MistakeText) -> Self {
+        let MistakeText { message, cure } = text;
         let problem = Problem { message, cure: Some(cure), ..Problem::default() };
         Self { file, problems: vec![problem] }
     }
