@@ -5,10 +5,6 @@
 //!
 //! [`model::offer::Route`]: crate::model::offer::Route
 
-use std::fmt::Display;
-
-use crate::model::sentences::filled;
-
 pub mod a2a;
 mod address;
 mod auth;
@@ -38,14 +34,6 @@ pub use self::peer::{
     NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,
     RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
-
-/// What operators are told of errors that take many words: the name of each, and its text.
-const ERRORS: &str = include_str!("backend/errors.txt");
-
-/// The text of this name in [`ERRORS`], with `values` in their places.
-fn error_text(name: &str, values: &[(&str, &dyn Display)]) -> String {
-    filled(ERRORS, name, values)
-}
 
 #[cfg(test)]
 pub(crate) mod fake;

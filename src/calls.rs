@@ -49,7 +49,7 @@ use crate::config::App;
 use crate::journal::{Journal, room};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{AppName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs};
 use crate::settings::Settings;
 use crate::traces::Context;
@@ -279,10 +279,10 @@ impl Settings {
         let patience = self.limits.timeout / 4;
         match queue.acquire(app, Instant::now() + patience).await {
             Ok(permit) => Ok(Some((queue, permit))),
-            Err(Rejected::QueueFull) => Err(sentence("app_queue_full", &[])),
+            Err(Rejected::QueueFull) => Err(sentences::app_queue_full()),
             Err(Rejected::Late) => {
                 let seconds = format!("{:.0}", patience.as_secs_f64());
-                Err(sentence("app_no_turn", &[("seconds", &seconds)]))
+                Err(sentences::app_no_turn(seconds))
             }
         }
     }

@@ -11,6 +11,7 @@ mod client;
 mod complete;
 mod demo;
 mod doctor;
+mod failures;
 mod import;
 mod init;
 mod manual;
@@ -25,7 +26,6 @@ mod terminal;
 mod tools;
 mod trust;
 
-use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +44,6 @@ pub use self::signals::survive_hangup;
 use self::terminal::{complain, print, print_json, print_page};
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;
-use crate::model::sentences::filled;
 use crate::telemetry;
 use crate::telemetry::LogFormat;
 
@@ -296,21 +295,6 @@ pub(crate) enum Failure {
     Gone,
 }
 
-/// The failures that take many words: the name of each, and its text.
-const FAILURES: &str = include_str!("cli/failures.txt");
-
-impl Failure {
-    /// The failure of this name in [`FAILURES`].
-    fn failed(name: &str, values: &[(&str, &dyn Display)]) -> Self {
-        Self::Failed(filled(FAILURES, name, values))
-    }
-
-    /// The same, where the command line or the configuration is at fault.
-    fn usage(name: &str, values: &[(&str, &dyn Display)]) -> Self {
-        Self::Usage(filled(FAILURES, name, values))
-    }
-}
-
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Self {
         Self::Usage(errors.to_string())
@@ -395,7 +379,7 @@ fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<Secret
         let token = env.filled_var("MANTYX_BRIDGE_TOKEN").map(SecretString::from);
         // On a socket, the user may be known.
         let is_needed = token.is_none() && !url.starts_with("unix:");
-        return if is_needed { Err(Failure::usage("no_token_given", &[])) } else { Ok(token) };
+        return if is_needed { Err(failures::no_token_given()) } else { Ok(token) };
     };
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
@@ -404,12 +388,12 @@ fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<Secret
 
 /// Refuses an address by which no daemon can be asked, without repeating a password in it.
 fn check_url(text: &str) -> Outcome {
-    let url = url::Url::parse(text).map_err(|_bad| Failure::usage("bad_url", &[]))?;
+    let url = url::Url::parse(text).map_err(|_bad| failures::bad_url())?;
     let is_known = matches!(url.scheme(), "http" | "https" | "unix");
     match url.username().is_empty() && url.password().is_none() {
         true if is_known => Ok(()),
-        true => Err(Failure::usage("bad_url", &[])),
-        false => Err(Failure::usage("user_in_url", &[])),
+        true => Err(failures::bad_url()),
+        false => Err(failures::user_in_url()),
     }
 }
 

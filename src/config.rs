@@ -12,6 +12,7 @@ pub mod error;
 mod file;
 pub mod file_format;
 pub mod foreign;
+mod mistakes;
 mod program;
 mod redact;
 mod reference;

@@ -28,7 +28,7 @@ use super::registry::{InUse, Phase, Registry};
 use super::seat::Seat;
 use crate::config::Backend;
 use crate::metrics;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{
     Answer, AppName, BackendName, CallRequest, Ending, Identity, Permission, Target, Verdict,
 };
@@ -458,12 +458,10 @@ impl Backends {
         let known = self.registry.snapshot(name.as_str());
         match known.map(|known| known.phase) {
             Some(Phase::Ready | Phase::Degraded | Phase::Idle) => {
-                sentence("available_next_run", &[("backend", name)])
+                sentences::tools_available_next_run(name)
             }
-            Some(Phase::Starting) => sentence("still_starts", &[("backend", name)]),
-            Some(Phase::Connecting | Phase::Down) | None => {
-                sentence("never_reached", &[("backend", name)])
-            }
+            Some(Phase::Starting) => sentences::backend_starts(name),
+            Some(Phase::Connecting | Phase::Down) | None => sentences::backend_never_reached(name),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::ErrorReply;
 use crate::budget::Held;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{Answer, Ending, member};
 
 /// The answer of a call, and how the call ended.
@@ -45,9 +45,9 @@ impl CallOutcome {
     /// The bridge's own code failed during a call of `tool`, which may have been reached.
     pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
         if has_reached_tool {
-            Self::failed(Ending::Unknown, sentence("internal_after", &[("tool", &tool)]))
+            Self::failed(Ending::Unknown, sentences::internal_error_during_call(tool))
         } else {
-            Self::failed(Ending::Internal, sentence("internal_before", &[("tool", &tool)]))
+            Self::failed(Ending::Internal, sentences::internal_error_before_call(tool))
         }
     }
 

@@ -27,7 +27,7 @@ use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::rights::CallRefusal;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
 use crate::tasks::in_place_if_large;
 use crate::{error_chain, http_client};
@@ -297,8 +297,8 @@ impl NotRecorded {
     /// The answer for the model that wanted to call `what`.
     pub fn for_model(self, what: &str) -> String {
         match self {
-            Self::Unwritable => sentence("journal_unwritable", &[("tool", &what)]),
-            Self::NoShare => sentence("no_share", &[("tool", &what)]),
+            Self::Unwritable => sentences::journal_unwritable(what),
+            Self::NoShare => sentences::app_bytes_exhausted(what),
         }
     }
 }

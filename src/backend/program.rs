@@ -26,7 +26,7 @@ use tokio::time::sleep;
 use self::hiding::{Coverage, Exposure, Kept};
 use self::orphans::Mark;
 use super::diagnosis::{Cause, Diagnosis};
-use super::{PeerError, PeerErrorKind, error_text};
+use super::{PeerError, PeerErrorKind};
 use crate::config::ProgramSandbox::{Listed, Secrets};
 use crate::config::{PASSED_ON, Program};
 
@@ -72,7 +72,8 @@ pub(super) async fn start(
     match launcher {
         Some(_) => command.args(launcher::arguments(&file, program, &kept)),
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
-            let why = error_text("no_launcher", &[]);
+            let why = "its `sandbox` needs the bridge's own binary, which cannot be found: restart \
+                       the bridge";
             return Err(PeerError::new(PeerErrorKind::Program, why));
         }
         None => command.args(&program.args),

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::config::Quota;
 use crate::config::value::format_duration;
 use crate::model::CallRequest;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 
 /// How many different calls of runs are counted; the one that is not made for longest is forgotten.
 const MAX_DIFFERENT: usize = 4_096;
@@ -69,9 +69,9 @@ impl Meter {
         if let (Some(limit), Some((_, count))) = (self.quota.identical, same)
             && *count >= limit
         {
-            return Some(sentence("same_call", &[("count", count)]));
+            return Some(sentences::same_call_too_often(count));
         }
-        Some(sentence("over_quota", &[("why", &self.full(used)?)]))
+        Some(sentences::over_quota(&self.full(used)?))
     }
 
     fn add(&self, used: &mut Used, key: Option<&Digest>) {

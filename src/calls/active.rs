@@ -17,7 +17,7 @@ use crate::backend::calls::CallContext;
 use crate::backend::seat::Seat;
 use crate::backend::{CallOutcome, Handle, McpClient, Question};
 use crate::limits::counted::Counted;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{CallRequest, Ending, Identity, RunKey, Table};
 use crate::traces::Context;
 
@@ -135,9 +135,9 @@ impl ActiveCall {
     pub(super) fn going_down(&self) -> CallOutcome {
         let tool = self.tool();
         let (ending, why) = if self.recorder.has_reached_tool() {
-            (Ending::Cancelled, sentence("cut_by_shutdown", &[("tool", &tool)]))
+            (Ending::Cancelled, sentences::shutdown_during_call(tool))
         } else {
-            (Ending::Unavailable, sentence("going_down", &[("tool", &tool)]))
+            (Ending::Unavailable, sentences::shutdown_before_call(tool))
         };
         CallOutcome::failed(ending, why)
     }

@@ -18,7 +18,7 @@ use crate::backend::peer::PermissionCheck as _;
 use crate::model::approval::Outcome;
 use crate::model::catalog_search::unresolved;
 use crate::model::rights::CallRefusal;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{
     Answer, CallRequest, Ending, Own, Permission, Target, approval, catalog_search,
 };
@@ -126,11 +126,11 @@ impl Calls {
         let tool = call.tool();
         let decision = self.decided(call, None, future::pending()).await;
         let why = match decision {
-            Err(_too_many) => sentence("too_many_waiting", &[("tool", &tool)]),
+            Err(_too_many) => sentences::too_many_approvals(tool),
             Ok(Decision { outcome, reason, .. }) => match outcome {
                 Outcome::Approved | Outcome::Answered => return Ok(None),
                 Outcome::Denied => approval::denied(tool, reason.as_deref()),
-                Outcome::Expired => sentence("expired", &[("tool", &tool)]),
+                Outcome::Expired => sentences::approval_expired(tool),
                 Outcome::Withdrawn => return Err(Deferred),
             },
         };

@@ -28,7 +28,7 @@ use crate::journal::{DatabaseError, Journal, Replica, room};
 use crate::limits::oldest::{over_bytes, over_count};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{
     Answer, AppName, BackendName, CallId, CallingRun, Of, Own, Route, RunKey, Target, paging,
     pending,
@@ -378,7 +378,7 @@ impl Calls {
             let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
-                () = stop.cancelled() => Ok(Answer::Error(sentence("cancelled_with_run", &[]))),
+                () = stop.cancelled() => Ok(Answer::Error(sentences::cancelled_with_run())),
                 made = executed => match made {
                     Ok(made) => Ok(made.answer),
                     Err(Deferred) => Err("the next process, which asks for approval again"),
@@ -465,7 +465,7 @@ impl Calls {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
                 part(&answer, &asked, max, self.fetch_tool(call.scope.as_ref()).as_deref())
             }
-            Fetched::Unknown => Answer::Error(sentence("no_such_call", &[])),
+            Fetched::Unknown => Answer::Error(sentences::no_such_call()),
         })
     }
 }

@@ -10,7 +10,8 @@ use tokio::time::sleep;
 
 use super::terminal::inset;
 use super::{
-    Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print, print_json, tools,
+    Client, Failure, Outcome, Place, Stop, complain, failures, or_stdin, parse, print, print_json,
+    tools,
 };
 use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
@@ -133,7 +134,7 @@ fn left(goes_on: Option<&str>, waits: Option<&str>) -> Failure {
              mantyx-bridge call {} callId={call}",
             pending::TOOL
         )),
-        (None, Some(id)) => Failure::failed("not_made", &[("id", &id)]),
+        (None, Some(id)) => failures::not_made(id),
         (None, None) => {
             let why = "given up: the call is cancelled; it may have taken effect";
             Failure::Failed(why.to_owned())

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::terminal::one_line;
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, failures};
 use crate::config::{Contact, Environment, Files, Listen};
 use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http::auth::OPERATOR;
@@ -91,7 +91,7 @@ impl Place {
                 (None, several) => {
                     let urls = several.iter().filter_map(|daemon| daemon.urls.first());
                     let urls: Vec<&str> = urls.map(String::as_str).collect();
-                    return Err(Failure::usage("several_daemons", &[("urls", &urls.join(", "))]));
+                    return Err(failures::several_daemons(urls.join(", ")));
                 }
             };
             if place.is_some() {
@@ -174,8 +174,8 @@ impl Client {
             return Ok(self);
         }
         Err(match self.app {
-            Some(_) => Failure::failed("no_app_token", &[("dir", &self.known_in())]),
-            None => Failure::failed("no_token", &[("dir", &self.state.path().display())]),
+            Some(_) => failures::no_app_token(self.known_in()),
+            None => failures::no_token(self.state.path().display()),
         })
     }
 
@@ -205,7 +205,7 @@ impl Client {
         }
         let urls = self.state.listen().unwrap_or_default();
         let url = urls.into_iter().find(|url| url.starts_with("http"));
-        url.ok_or_else(|| Failure::failed("no_tcp", &[("place", &self.place)]))
+        url.ok_or_else(|| failures::no_tcp(&self.place))
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
@@ -298,8 +298,8 @@ impl Client {
         if status == StatusCode::UNAUTHORIZED {
             let dir = self.known_in();
             return Err(match self.token {
-                Some(_) => Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]),
-                None => Failure::failed("no_app_token", &[("dir", &dir)]),
+                Some(_) => failures::other_token(&self.place, dir),
+                None => failures::no_app_token(dir),
             });
         }
         Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
@@ -311,14 +311,12 @@ impl Client {
         let foreign = CertificateError::ApplicationVerificationFailure.into();
         match io_kind(&error) {
             Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                Failure::failed("nothing_listens", &[("place", place)])
+                failures::nothing_listens(place)
             }
-            _ if tls_error(&error) == Some(&foreign) => {
-                Failure::failed("other_certificate", &[("place", place)])
-            }
+            _ if tls_error(&error) == Some(&foreign) => failures::other_certificate(place),
             _ => {
                 let why = error_chain(&error.without_url());
-                Failure::failed("no_answer", &[("place", place), ("why", &why)])
+                failures::no_answer(place, why)
             }
         }
     }
@@ -357,11 +355,11 @@ fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
 /// A client that trusts the daemon's certificate and no other.
 fn trusting(files: &Files) -> Outcome<http_client::Client> {
     if files.client_ca.is_some() {
-        return Err(Failure::usage("wants_certificate", &[]));
+        return Err(failures::wants_certificate());
     }
     let text = std::fs::read_to_string(&files.cert).map_err(|error| {
         let file = files.cert.display();
-        Failure::failed("unreadable_certificate", &[("file", &file), ("why", &error)])
+        failures::unreadable_certificate(file, error)
     })?;
     let certificate = first_certificate(&files.cert, &text);
     let certificate = certificate.map_err(|error| Failure::Failed(error.to_string()))?;

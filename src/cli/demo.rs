@@ -23,7 +23,7 @@ pub(super) use self::runtime::Runtime;
 use super::page::{PLAIN, Page};
 use super::serve::cannot_start;
 use super::terminal::cut;
-use super::{Client, Failure, Outcome, Stop, open, parse, print, print_page};
+use super::{Client, Failure, Outcome, Stop, failures, open, parse, print, print_page};
 use crate::backend::program::orphans;
 use crate::config::{Config, Environment};
 use crate::daemon::{Daemon, Options};
@@ -107,7 +107,7 @@ async fn show(app: &Client, url: &str) -> Outcome {
     let run = submit(app).await?;
     let Seen { called, answered, text } = follow(app, &run).await?;
     let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
-        return Err(Failure::failed("demo_calls", &[("called", &called), ("answered", &answered)]));
+        return Err(failures::demo_calls(called, answered));
     };
     print(&format!(
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\

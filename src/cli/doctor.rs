@@ -6,6 +6,7 @@
 //! Must not: call a tool, or show a secret.
 
 mod checks;
+mod cures;
 mod network;
 mod report;
 mod sessions;
@@ -20,11 +21,10 @@ use tokio::time::timeout;
 
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
-use super::{Failure, Outcome, check, pretty, print, print_json, print_page};
+use super::{Failure, Outcome, check, failures, pretty, print, print_json, print_page};
 use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::Redaction;
-use crate::model::sentences::named;
 use crate::state_dir::StateDir;
 
 /// How long one check may take: longer than the default of `refresh.timeout`, after which a server
@@ -32,8 +32,6 @@ use crate::state_dir::StateDir;
 const LIMIT: Duration = Duration::from_secs(45);
 /// How many checks run at once: each may start a program.
 const AT_ONCE: usize = 8;
-/// What the doctor advises: the name of each cure, and its text.
-const CURES: &str = include_str!("doctor/cures.txt");
 
 pub(super) async fn doctor(
     path: Option<&Path>,
@@ -56,7 +54,7 @@ pub(super) async fn doctor(
     let chosen = chosen(&config, only)?;
     check.ok("it can be read, and makes a configuration");
     for warning in &config.warnings {
-        check.begin("file").warn(warning, cure("reference"));
+        check.begin("file").warn(warning, cures::REFERENCE);
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(exposed) = state.exposed() {
@@ -64,7 +62,7 @@ pub(super) async fn doctor(
     }
     for damaged in state.damaged_journals() {
         let finding = format!("a damaged journal was set aside as {}", damaged.display());
-        check.begin("journal").warn(finding, cure("damaged"));
+        check.begin("journal").warn(finding, cures::DAMAGED);
     }
     let file = check.into_examined("file", &path.display().to_string());
 
@@ -144,21 +142,16 @@ async fn bounded_by(
     let mut check = Check::default();
     if timeout(limit, examine(&mut check)).await.is_err() {
         let finding = format!("there was no answer within {} s", limit.as_secs());
-        check.fail(finding, cure("hangs"));
+        check.fail(finding, cures::HANGS);
     }
     check.into_examined(kind, name)
-}
-
-/// The cure of this name in [`CURES`].
-fn cure(name: &str) -> &'static str {
-    named(CURES, name)
 }
 
 fn chosen<'c>(config: &'c Config, only: &[String]) -> Outcome<Vec<&'c Backend>> {
     let names = || config.backends.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for name in only {
         if !config.backends.contains_key(name.as_str()) {
-            return Err(Failure::usage("no_backend", &[("name", name), ("names", &names())]));
+            return Err(failures::no_backend(name, names()));
         }
     }
     let wanted = |backend: &&Backend| {

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clap_complete::env::Shells;
 use clap_mangen::Man;
 
-use super::{Failure, Outcome, command_line, complete, print};
+use super::{Outcome, command_line, complete, failures, print};
 
 pub(super) fn completions(shell: Shell) -> Outcome {
     let shells = Shells::builtins();
@@ -40,7 +40,7 @@ fn page_of(command: &Command, name: &str) -> Outcome<Command> {
     let Some(found) = pages().find(|found| found.get_name() == name) else {
         let names: Vec<&str> = pages().map(Command::get_name).collect();
         let names = names.join(", ");
-        return Err(Failure::usage("no_page", &[("name", &name), ("names", &names)]));
+        return Err(failures::no_page(name, names));
     };
     Ok(found.clone().version(env!("CARGO_PKG_VERSION")))
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
-use super::{Failure, Outcome, Stop};
+use super::{Failure, Outcome, Stop, failures};
 use crate::backend::program::orphans;
 use crate::config::{ConfigFile, Environment};
 use crate::daemon::{Daemon, Options, Reload};
@@ -47,7 +47,7 @@ pub(super) async fn serve(
     let asked = async || signals.lock().await.asked().await;
     daemon.run(asked(), asked()).await.map_err(|failed| {
         error!(error = %error_chain(&failed), "a part of the daemon failed; stopping");
-        Failure::failed("part_failed", &[("why", &error_chain(&failed))])
+        failures::part_failed(error_chain(&failed))
     })
 }
 

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use super::page::{HEADING, PLAIN, Page, counted};
 use super::terminal::one_line;
-use super::{Client, Failure, Outcome, Place, complain, parse, print, print_json, print_page};
+use super::{
+    Client, Failure, Outcome, Place, complain, failures, parse, print, print_json, print_page,
+};
 use crate::config::Contact;
 use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
@@ -80,10 +82,7 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     let meant = did_you_mean(name, names);
     let meant = meant.map_or(".".to_owned(), |meant| format!(", did you mean `{meant}`?"));
     let backends = backends.into_iter().collect::<Vec<_>>().join(", ");
-    let unknown = Failure::failed(
-        "no_such_tool",
-        &[("name", &name), ("meant", &meant), ("backends", &backends)],
-    );
+    let unknown = failures::no_such_tool(name, meant, backends);
     all.into_iter().find(|tool| tool.name == name).ok_or(unknown)
 }
 
@@ -242,7 +241,7 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
 /// `mantyx-bridge token [--operator]`.
 pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
     if let Some((app, _)) = contact.app.as_ref().filter(|_| !is_operators) {
-        return Err(Failure::failed("listed_apps", &[("app", app)]));
+        return Err(failures::listed_apps(app));
     }
     let state = StateDir::new(contact.state_dir.clone());
     let secret = || if is_operators { state.operator() } else { state.token() };

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, counted};
-use super::{Client, Failure, Outcome, Place, parse, print, print_json, print_page};
+use super::{Client, Outcome, Place, failures, parse, print, print_json, print_page};
 use crate::http::api::trust::{Found, Pinned, Trust};
 use crate::model::visible;
 
@@ -96,9 +96,10 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
 
 fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
     let known: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
-    backends.into_iter().find(|one| one.name == name).ok_or_else(|| {
-        Failure::failed("no_pinned", &[("name", &name), ("names", &known.join(", "))])
-    })
+    backends
+        .into_iter()
+        .find(|one| one.name == name)
+        .ok_or_else(|| failures::no_pinned(name, known.join(", ")))
 }
 
 async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
@@ -106,7 +107,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
     let found = find(backends, &wanted.backend)?;
     if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
-        return Err(Failure::failed("has_changed", &[("name", &found.name)]));
+        return Err(failures::has_changed(&found.name));
     }
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
@@ -132,7 +133,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     }
     match now.unkept {
         None => Ok(()),
-        Some(why) => Err(Failure::failed("not_kept", &[("why", &why)])),
+        Some(why) => Err(failures::not_kept(why)),
     }
 }
 

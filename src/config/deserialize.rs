@@ -15,7 +15,8 @@ use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Vi
 use serde::{Deserialize, de, forward_to_deserialize_any};
 
 use super::document::{Kind, Node, ROOT, key_text};
-use super::error::{Values, did_you_mean, mistake, one_of};
+use super::error::{did_you_mean, one_of};
+use super::mistakes::MistakeText;
 use super::{Document, NodeId};
 
 use crate::model::maps::HashSet;
@@ -99,18 +100,18 @@ impl Mistake {
         Self { is_unfit: true, ..Self::new(message, cure) }
     }
 
-    /// The mistake of this name in the list.
-    pub(super) fn named(name: &str, values: Values<'_>) -> Self {
-        let (message, cure) = mistake(name, values);
-        Self::new(message, Some(cure))
-    }
-
     /// Keeps the innermost place, which is the right one.
     pub(super) fn at(mut self, node: NodeId) -> Self {
         if self.node == ROOT {
             self.node = node;
         }
         self
+    }
+}
+
+impl From<MistakeText> for Mistake {
+    fn from(text: MistakeText) -> Self {
+        Self::new(text.message, Some(text.cure))
     }
 }
 

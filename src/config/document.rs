@@ -14,7 +14,7 @@ use serde_saphyr::{
     Spanned, UserMessageFormatter,
 };
 
-use super::error::{Values, mistake};
+use super::mistakes::{self, MistakeText};
 
 /// The largest configuration file that is read, in bytes. That of a large intranet has some 100
 /// KiB.
@@ -94,10 +94,8 @@ pub(super) struct NotYaml {
 }
 
 impl NotYaml {
-    /// The mistake of this name in the list.
-    fn new(place: Option<Place>, name: &str, values: Values<'_>) -> Self {
-        let (message, cure) = mistake(name, values);
-        Self { place, message, cure }
+    fn new(place: Option<Place>, text: MistakeText) -> Self {
+        Self { place, message: text.message, cure: text.cure }
     }
 }
 
@@ -105,8 +103,7 @@ impl Document {
     /// Parses `text`.
     pub(super) fn parse(text: &str) -> Result<Self, NotYaml> {
         if text.len() > MAX_FILE_BYTES {
-            let values: Values<'_> = &[("size", &text.len()), ("most", &MAX_FILE_BYTES)];
-            return Err(NotYaml::new(None, "too_large", values));
+            return Err(NotYaml::new(None, mistakes::too_large(text.len(), MAX_FILE_BYTES)));
         }
         let mut root: Node = serde_saphyr::from_str_with_options(text, options())
             .map_err(|error| not_yaml(error.without_snippet()))?;
@@ -209,20 +206,22 @@ fn not_yaml(error: &YamlError) -> NotYaml {
     if let YamlError::DuplicateMappingKey { key, .. } = error {
         let key = key.as_deref().unwrap_or("this key");
         let place = place.map(|place| Place { width: key.chars().count(), ..place });
-        return NotYaml::new(place, "key_twice", &[("key", &key_text(key))]);
+        return NotYaml::new(place, mistakes::key_twice(key_text(key)));
     }
     let cause = match error {
         YamlError::AliasError { error, .. } => error,
         other => other,
     };
     match cause {
-        YamlError::MultipleDocuments { .. } => NotYaml::new(place, "two_documents", &[]),
+        YamlError::MultipleDocuments { .. } => NotYaml::new(place, mistakes::two_documents()),
         YamlError::Budget { .. }
         | YamlError::AliasReplayLimitExceeded { .. }
-        | YamlError::AliasReplayStackDepthExceeded { .. } => NotYaml::new(place, "too_deep", &[]),
+        | YamlError::AliasReplayStackDepthExceeded { .. } => {
+            NotYaml::new(place, mistakes::too_deep())
+        }
         other => {
             let why = UserMessageFormatter.format_message(other);
-            NotYaml::new(place, "not_yaml", &[("why", &why)])
+            NotYaml::new(place, mistakes::not_yaml(why))
         }
     }
 }

@@ -9,19 +9,7 @@ use serde::Serialize;
 use strsim::osa_distance;
 
 use super::document::Place;
-use crate::model::sentences::{fill, named};
-
-/// The mistakes in a file: the name of each, what is wrong and, behind a ` | `, the cure.
-const MISTAKES: &str = include_str!("mistakes.txt");
-
-/// The values in a text of [`MISTAKES`].
-pub(super) type Values<'v> = &'v [(&'v str, &'v dyn fmt::Display)];
-
-/// What is wrong by the mistake of this name in [`MISTAKES`], and the cure.
-pub(super) fn mistake(name: &str, values: Values<'_>) -> (String, String) {
-    let (message, cure) = named(MISTAKES, name).split_once(" | ").unwrap_or_default();
-    (fill(message, values), fill(cure, values))
-}
+use super::mistakes::MistakeText;
 
 /// All mistakes in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +47,8 @@ const MAX_SHOWN: usize = 140;
 
 impl ConfigErrors {
     /// A mistake without a place in a file: the file is missing, or cannot be read.
-    pub(super) fn without_place(file: String, name: &str, values: Values<'_>) -> Self {
-        let (message, cure) = mistake(name, values);
+    pub(super) fn without_place(file: String, text: MistakeText) -> Self {
+        let MistakeText { message, cure } = text;
         let problem = Problem { message, cure: Some(cure), ..Problem::default() };
         Self { file, problems: vec![problem] }
     }

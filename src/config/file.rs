@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 use super::deserialize::Mistake;
 use super::document::{Kind, NotYaml};
 use super::environment::SmallFile;
-use super::error::Values;
 use super::file_format::File;
+use super::mistakes;
 use super::redact::{Redactor, in_one_line};
 use super::reference::{plain_reason, reading_cure};
 use super::validate::Validator;
@@ -44,7 +44,7 @@ pub fn find(explicit: Option<&Path>, env: &Environment) -> Result<PathBuf, Confi
     places.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
         let places = places.join(" nor ");
-        ConfigErrors::without_place("./bridge.yaml".into(), "no_file", &[("places", &places)])
+        ConfigErrors::without_place("./bridge.yaml".into(), mistakes::no_file(places))
     })
 }
 
@@ -202,7 +202,7 @@ fn validated<T>(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
     if matches!(document.root.kind, Kind::Null) {
-        return Err(ConfigErrors::without_place(name, "empty_file", &[]));
+        return Err(ConfigErrors::without_place(name, mistakes::empty_file()));
     }
     // Absolute, if the working directory is known.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -251,8 +251,7 @@ fn validated<T>(
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
     let cure = "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none";
     let (why, cure) = (plain_reason(error), reading_cure(error, cure));
-    let values: Values<'_> = &[("why", &why), ("cure", &cure)];
-    ConfigErrors::without_place(path.display().to_string(), "unreadable", values)
+    ConfigErrors::without_place(path.display().to_string(), mistakes::unreadable(why, cure))
 }
 
 /// Refuses a file that every user may change, since it names the programs that the bridge starts.
@@ -260,8 +259,7 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
 fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
     let shown = path.display();
     if file.mode & 0o002 != 0 {
-        let values: Values<'_> = &[("file", &shown)];
-        return Err(ConfigErrors::without_place(shown.to_string(), "anybodys", values));
+        return Err(ConfigErrors::without_place(shown.to_string(), mistakes::anybodys(shown)));
     }
     let mut warnings = Vec::new();
     if !file.is_ours {

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 use super::Secret;
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
-use super::error::Values;
+use super::mistakes::{self, MistakeText};
 
 /// Which references a value may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Template {
             }
             literal.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                return Err(Mistake::named("open_reference", &[]));
+                return Err(Mistake::from(mistakes::open_reference()));
             };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
@@ -135,9 +135,9 @@ impl Template {
     }
 }
 
-/// The mistake of this name in the list: the reference is right, and what it names is missing.
-fn outside(name: &str, values: Values<'_>) -> Mistake {
-    Mistake { is_outside: true, ..Mistake::named(name, values) }
+/// A mistake outside of the file: the reference is right, and what it names is missing.
+fn outside(text: MistakeText) -> Mistake {
+    Mistake { is_outside: true, ..text.into() }
 }
 
 impl Part {
@@ -150,9 +150,7 @@ impl Part {
             }
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
-                Some(what) => {
-                    Err(Mistake::named("shell_path", &[("inside", &shown), ("what", &what)]))
-                }
+                Some(what) => Err(Mistake::from(mistakes::shell_path(shown, what))),
             },
             // systemd's rule for these names, which keeps them inside their directory.
             Some(("cred", name))
@@ -163,16 +161,19 @@ impl Part {
             // Its default may be a secret, so that the message has the name alone.
             Some(("env", name)) if default_of(name).is_some() => {
                 let (name, _) = default_of(name).unwrap_or_default();
-                let values: Values<'_> = &[("reference", &format!("env:{name}")), ("name", &name)];
                 Err(match dialect {
-                    Dialect::Own => Mistake::named("no_default", values),
-                    Dialect::Foreign => Mistake::named("named_default", values),
+                    Dialect::Own => {
+                        Mistake::from(mistakes::no_default(format!("env:{name}"), name))
+                    }
+                    Dialect::Foreign => {
+                        Mistake::from(mistakes::named_default(format!("env:{name}"), name))
+                    }
                 })
             }
             Some(("env" | "file" | "cred", _)) => {
-                Err(Mistake::named("names_nothing", &[("inside", &shown)]))
+                Err(Mistake::from(mistakes::names_nothing(shown)))
             }
-            Some(_) => Err(Mistake::named("no_reference", &[("inside", &shown)])),
+            Some(_) => Err(Mistake::from(mistakes::no_reference(shown))),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
@@ -189,11 +190,11 @@ impl Part {
             });
         }
         Err(if is_variable(inside) {
-            Mistake::named("bare_variable", &[("inside", &inside)])
+            Mistake::from(mistakes::bare_variable(inside))
         } else if let Some((name, _)) = default_of(inside) {
-            Mistake::named("no_default", &[("reference", &name), ("name", &name)])
+            Mistake::from(mistakes::no_default(name, name))
         } else {
-            Mistake::named("no_reference", &[("inside", &shown_inside(inside))])
+            Mistake::from(mistakes::no_reference(shown_inside(inside)))
         })
     }
 
@@ -212,9 +213,7 @@ impl Part {
                     Some(default) => env.filled_var(name).or(Some(default)),
                     None => env.var(name),
                 };
-                let value = value.ok_or_else(|| {
-                    outside("unset_variable", &[("reference", self), ("name", name)])
-                })?;
+                let value = value.ok_or_else(|| outside(mistakes::unset_variable(self, name)))?;
                 into.value.push_str(value);
             }
             Self::File(path) => {
@@ -229,8 +228,7 @@ impl Part {
             }
             Self::Cred(name) => {
                 let Some(directory) = env.filled_var("CREDENTIALS_DIRECTORY") else {
-                    let values: Values<'_> = &[("reference", self), ("name", name)];
-                    return Err(outside("no_credentials", values));
+                    return Err(outside(mistakes::no_credentials(self, name)));
                 };
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
                 let file = self.read(env, &Path::new(directory).join(name), &cure)?;
@@ -244,10 +242,10 @@ impl Part {
     fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Mistake> {
         let file = env.read(path).map_err(|error| {
             let (why, cure) = (plain_reason(&error), reading_cure(&error, cure));
-            outside("unread", &[("path", self), ("why", &why), ("cure", &cure)])
+            outside(mistakes::unread(self, why, cure))
         })?;
         if file.text.trim().is_empty() {
-            return Err(outside("empty_secret", &[("reference", self)]));
+            return Err(outside(mistakes::empty_secret(self)));
         }
         Ok(file)
     }

@@ -1,9 +1,6 @@
-//! What a reload leaves alone, and what it does not. And that the list of mistakes is whole.
+//! What a reload leaves alone, and what it does not.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-use regex::Regex;
 
 use crate::config::{Config, Environment, Target};
 
@@ -107,35 +104,4 @@ fn a_reference_counts_by_what_it_leads_to() {
     };
     assert!(at("hunter22\n") == at("hunter22"));
     assert!(at("hunter22\n") != at("hunter33\n"));
-}
-
-#[test]
-fn the_checks_name_the_mistakes_of_the_list_with_their_values() {
-    let list = include_str!("mistakes.txt");
-    let known: BTreeMap<&str, &str> =
-        list.lines().map(|line| line.split_once(": ").expect("NAME: MESSAGE | CURE")).collect();
-    assert_eq!(known.len(), list.lines().count(), "a name is there twice");
-    let [place, key] = [r"\{(\w+)\}", r#"\("(\w+)","#].map(|it| Regex::new(it).unwrap());
-    let keys = |text: &str, pattern: &Regex| -> BTreeSet<String> {
-        pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
-    };
-    let with_values = Regex::new(r#""(\w+)",\s*(?:&\[([^\]]*)\]|values\))"#).unwrap();
-    let by_name = Regex::new(r#"\bmissing\("(\w+)"\)"#).unwrap();
-    let checks = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/validate");
-    let files = checks.read_dir().unwrap().map(|file| file.unwrap().path());
-    let mut named = BTreeSet::new();
-    let others = ["validate.rs", "reference.rs", "document.rs", "file.rs"];
-    for file in files.chain(others.map(|file| checks.with_file_name(file))) {
-        let text = std::fs::read_to_string(file).unwrap();
-        named.extend(keys(&text, &by_name));
-        for found in with_values.captures_iter(&text) {
-            let said = known.get(&found[1]).unwrap_or_else(|| panic!("no `{}`", &found[1]));
-            assert_eq!(said.matches(" | ").count(), 1, "{said}");
-            if let Some(values) = found.get(2) {
-                assert_eq!(keys(values.as_str(), &key), keys(said, &place), "{}", &found[1]);
-            }
-            named.insert(found[1].to_owned());
-        }
-    }
-    assert!(named.iter().eq(known.keys()), "{named:?}");
 }

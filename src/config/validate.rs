@@ -28,8 +28,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use self::backend::{Backends, Common, Inherited, common};
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
-use super::error::Values;
 use super::file_format::File;
+use super::mistakes::{self, MistakeText};
 use super::program::outermost;
 use super::reference::{Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
@@ -145,7 +145,7 @@ impl<'a> Validator<'a> {
     /// exist.
     pub(super) fn contact(&self, file: &File, app: Option<&str>) -> Option<Contact> {
         if let (Some(app), None) = (app, &file.apps) {
-            return self.missing(self.document.root.id, "no_apps", &[("app", &app)]);
+            return self.missing(self.document.root.id, mistakes::no_apps(app));
         }
         let app = optional(&file.apps, |apps| self.first_app(apps, app))?;
         Some(Contact {
@@ -160,7 +160,7 @@ impl<'a> Validator<'a> {
         let timeout = self.duration(section.timeout.as_ref(), Duration::from_secs(60 * 60), "");
         let jitter = section.jitter.as_ref().map_or(0.1, |at| at.value);
         if let Some(at) = section.jitter.as_ref().filter(|_| !(0.0..=1.0).contains(&jitter)) {
-            self.error(at.node, "no_share", &[]);
+            self.error(at.node, mistakes::no_share());
         }
         Refresh {
             interval: interval.unwrap_or(Duration::from_secs(5 * 60)),
@@ -176,7 +176,7 @@ impl<'a> Validator<'a> {
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
             let least = format_duration(timeout);
-            self.error(at.node, "less_time", &[("least", &least)]);
+            self.error(at.node, mistakes::less_time(least));
         }
         Calls {
             timeout,
@@ -186,7 +186,7 @@ impl<'a> Validator<'a> {
     }
 
     fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
-        let file = self.needed(at.node, &at.value.file, "audit_file", &[])?;
+        let file = self.needed(at.node, &at.value.file, mistakes::audit_file())?;
         let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
         Some(Audit { file: self.path(file)?, arguments })
     }
@@ -205,13 +205,13 @@ impl<'a> Validator<'a> {
             .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")));
         default
             .filter(|dir| dir.is_absolute())
-            .or_else(|| self.missing(self.document.root.id, "no_state_dir", &[]))
+            .or_else(|| self.missing(self.document.root.id, mistakes::no_state_dir()))
     }
 
     fn refresh_interval(&self, at: Option<&At<DurationText>>) -> Option<Duration> {
         let interval = self.duration(at, MAX_REFRESH, "")?;
         if let Some(at) = at.filter(|_| interval < MIN_REFRESH) {
-            self.error(at.node, "flood", &[]);
+            self.error(at.node, mistakes::flood());
         }
         Some(interval)
     }
@@ -235,16 +235,16 @@ impl<'a> Validator<'a> {
         let DurationText(duration) = at.value;
         let max_text = format_duration(max);
         if duration.is_zero() {
-            self.error(at.node, "no_time", &[("most", &max_text)]);
+            self.error(at.node, mistakes::no_time(max_text));
         } else if duration > max {
-            self.error(at.node, "too_long", &[("most", &max_text), ("why", &why)]);
+            self.error(at.node, mistakes::too_long(max_text, why));
         }
         Some(duration)
     }
 
-    /// Reports the mistake of this name in the list in a value, or in its key.
-    fn error(&self, node: NodeId, name: &str, values: Values<'_>) {
-        self.findings.borrow_mut().mistakes.push(Mistake::named(name, values).at(node));
+    /// Reports a mistake in a value, or in its key.
+    fn error(&self, node: NodeId, text: MistakeText) {
+        self.findings.borrow_mut().mistakes.push(Mistake::from(text).at(node));
     }
 
     /// What `check` gives. The mistakes that it reports count as outside of the file, unless a
@@ -261,16 +261,16 @@ impl<'a> Validator<'a> {
     }
 
     /// [`Self::error`] in a value of which nothing can be used.
-    fn refuse<T>(&self, node: NodeId, name: &str, values: Values<'_>) -> Option<T> {
-        self.error(node, name, values);
+    fn refuse<T>(&self, node: NodeId, text: MistakeText) -> Option<T> {
+        self.error(node, text);
         None
     }
 
     /// Reports that the map `node` lacks a required value. Says nothing if a value of the map was
     /// wrong already, since that may be the missing one.
-    fn missing<T>(&self, node: NodeId, name: &str, values: Values<'_>) -> Option<T> {
+    fn missing<T>(&self, node: NodeId, text: MistakeText) -> Option<T> {
         if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
-            self.error(node.key(), name, values);
+            self.error(node.key(), text);
         }
         None
     }
@@ -280,10 +280,9 @@ impl<'a> Validator<'a> {
         &self,
         node: NodeId,
         value: &'t Option<T>,
-        name: &str,
-        values: Values<'_>,
+        text: MistakeText,
     ) -> Option<&'t T> {
-        value.as_ref().or_else(|| self.missing(node, name, values))
+        value.as_ref().or_else(|| self.missing(node, text))
     }
 
     fn warn(&self, node: NodeId, message: impl Into<String>) {
@@ -327,7 +326,7 @@ impl<'a> Validator<'a> {
     fn open_text(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<String> {
         let (value, template) = self.resolve(node, text, dialect)?;
         if template.is_secret() {
-            self.error(node, "secret_here", &[]);
+            self.error(node, mistakes::secret_here());
         }
         Some(value)
     }
@@ -355,12 +354,12 @@ impl<'a> Validator<'a> {
             if value.is_empty() {
                 let is_plain = template.is_plain();
                 let which = if is_plain { name.to_owned() } else { template.to_string() };
-                return self.refuse(node, "is_empty", &[("which", &which)]);
+                return self.refuse(node, mistakes::is_empty(which));
             }
             if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
                 let kind =
                     if bad.is_whitespace() { "a space or a line break" } else { "a character" };
-                return self.refuse(node, "odd_character", &[("name", &name), ("kind", &kind)]);
+                return self.refuse(node, mistakes::odd_character(name, kind));
             }
             Some(value.into())
         })
@@ -375,7 +374,7 @@ impl<'a> Validator<'a> {
         let path = self.open_text(at.node, &at.value, dialect)?;
         self.check_shell(at.node, &at.value);
         if path.is_empty() || path.contains('\0') {
-            return self.refuse(at.node, "no_path", &[]);
+            return self.refuse(at.node, mistakes::no_path());
         }
         Some(self.directory.join(path))
     }
@@ -383,7 +382,7 @@ impl<'a> Validator<'a> {
     /// Refuses what only a shell would understand in a path.
     fn check_shell(&self, node: NodeId, text: &str) {
         let Some(what) = for_a_shell(text) else { return };
-        self.error(node, "no_shell", &[("what", &what)]);
+        self.error(node, mistakes::no_shell(what));
     }
 
     /// Reads a file that the value `node` names.
@@ -392,8 +391,7 @@ impl<'a> Validator<'a> {
         let unread = |error| {
             let (path, why) = (path.display(), plain_reason(&error));
             let cure = reading_cure(&error, cure);
-            let values: Values<'_> = &[("path", &path), ("why", &why), ("cure", &cure)];
-            self.outside(None, || self.error(node, "unread", values));
+            self.outside(None, || self.error(node, mistakes::unread(path, why, cure)));
         };
         read.map_err(unread).ok()
     }

@@ -5,11 +5,7 @@
 
 use http::StatusCode;
 
-use crate::model::sentences::named;
 use crate::model::words::words;
-
-/// What to do about an error: its code, and the text.
-const HINTS: &str = include_str!("hints.txt");
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $status:ident;)*) => {
@@ -35,9 +31,38 @@ impl Code {
     /// What to do, for errors below `/api/`. A client of MANTYX shows this text to people who need
     /// not know that there is a bridge.
     pub fn hint(self) -> &'static str {
-        match named(HINTS, self.as_str()) {
-            "" => "docs/errors.md of mantyx-bridge says what to do.",
-            hint => hint,
+        match self {
+            Self::BackendUnavailable => "`mantyx-bridge status` says why it is down.",
+            Self::BodyTooLarge => "Send less.",
+            Self::BodyTooSlow => "Send the body without pauses.",
+            Self::Busy
+            | Self::TooManyConnections
+            | Self::TooManyFailures
+            | Self::TooManyRequests => "Send it again after as long as Retry-After says.",
+            Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
+            Self::Internal | Self::UpstreamBroken => {
+                "Check whether the run exists before you send it again."
+            }
+            Self::MethodNotAllowed => "Use a method that `Allow` lists.",
+            Self::NotReady => "Send it again later; `mantyx-bridge status` says what is wrong.",
+            Self::OriginRefused => "Use the bridge from programs, or from its own page.",
+            Self::StreamRefused => "The run may be gone; the status is MANTYX's.",
+            Self::Unauthorized => "Show what `mantyx-bridge token` prints, not MANTYX's API key.",
+            Self::UnknownBackend => "Name one of `candidates`, or see the app's `backends`.",
+            Self::UnsupportedEncoding => "Send it uncompressed, or with X-Bridge-Backends: none.",
+            Self::UnsupportedMediaType => "Send it with Content-Type: application/json.",
+            Self::UpstreamUnauthorized => "Correct upstream.credential or upstream.oauth.",
+            Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
+            Self::AlreadyDecided
+            | Self::CatalogChanged
+            | Self::DrivenAlready
+            | Self::IdempotencyKeyReused
+            | Self::InvalidRequest
+            | Self::NoWorkspace
+            | Self::NotFound
+            | Self::OperatorOnly
+            | Self::UnknownToolUse
+            | Self::UpstreamRefused => "docs/errors.md of mantyx-bridge says what to do.",
         }
     }
 

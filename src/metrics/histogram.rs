@@ -54,7 +54,8 @@ mod tests {
 
     /// The bound of the first bucket that has the value.
     fn bound(histogram: &Histogram) -> String {
-        let page = page::write(Vec::new(), vec![("x", "X", Box::new(histogram.metric()))]);
+        let page =
+            page::write(Vec::new(), vec![page::Row::new("x", "X", Box::new(histogram.metric()))]);
         let bucket = page.lines().find(|line| line.contains("_bucket") && line.ends_with(" 1"));
         bucket.and_then(|line| line.split('"').nth(1)).expect("a bucket has it").to_owned()
     }

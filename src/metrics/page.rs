@@ -20,8 +20,20 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// The prefix of all names, except the common ones that are the same in all programs.
 const PREFIX: &str = "mantyx_bridge";
 
-/// A metric of a page: its name, its help text, and its value or values.
-pub type Row = (&'static str, &'static str, Box<dyn Metric>);
+/// A metric of a page.
+#[derive(Debug)]
+pub struct Row {
+    name: &'static str,
+    help: &'static str,
+    /// Its value or values.
+    metric: Box<dyn Metric>,
+}
+
+impl Row {
+    pub fn new(name: &'static str, help: &'static str, metric: Box<dyn Metric>) -> Self {
+        Self { name, help, metric }
+    }
+}
 
 #[derive(Debug)]
 struct Rows(Vec<Row>);
@@ -29,7 +41,7 @@ struct Rows(Vec<Row>);
 impl Collector for Rows {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // A registry that the metrics are registered in would add a full stop to each help text.
-        for (name, help, metric) in &self.0 {
+        for Row { name, help, metric } in &self.0 {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
         Ok(())
@@ -124,8 +136,9 @@ mod tests {
     fn a_page() {
         let states = |_: &()| one_of(State::Down);
         let states = each_by(["backend", "state"], &[("a\"\\\nb", ())], states);
-        let own = vec![("things", "Things", counter(3)), ("state", "How it is", states)];
-        let common = vec![("process_x", "X", gauge(1.5))];
+        let own =
+            vec![Row::new("things", "Things", counter(3)), Row::new("state", "How it is", states)];
+        let common = vec![Row::new("process_x", "X", gauge(1.5))];
         let expected = "# HELP mantyx_bridge_things Things\n\
             # TYPE mantyx_bridge_things counter\n\
             mantyx_bridge_things_total 3\n\

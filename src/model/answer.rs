@@ -15,11 +15,9 @@ use files::File;
 pub mod codes {
     /// The call may or may not have taken effect.
     pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
-    /// The arguments do not fit; nothing was called. Only sentences.txt says it.
-    #[cfg(test)]
+    /// The arguments do not fit; nothing was called.
     pub const TOOL_INPUT_INVALID: &str = "tool_input_invalid";
-    /// The journal cannot be written; nothing was called. Only sentences.txt says it.
-    #[cfg(test)]
+    /// The journal cannot be written; nothing was called.
     pub const STORAGE_UNAVAILABLE: &str = "bridge_storage_unavailable";
 
     #[cfg(test)]

@@ -12,7 +12,7 @@ use super::catalog::{hash_of, hex};
 use super::globs::Globs;
 use super::recovery::LEAST_BUDGET;
 use super::routes::{Route, Target};
-use super::sentences::sentence;
+use super::sentences;
 use super::words::words;
 use super::{ApprovalId, CallRequest, RunId};
 
@@ -96,8 +96,8 @@ pub fn patience(left: Duration) -> Duration {
 /// The model's answer for a call that a person has denied.
 pub fn denied(name: &str, reason: Option<&str>) -> String {
     match reason {
-        Some(why) => sentence("denied_because", &[("tool", &name), ("reason", &why)]),
-        None => sentence("denied", &[("tool", &name)]),
+        Some(why) => sentences::call_denied_because(name, why),
+        None => sentences::call_denied(name),
     }
 }
 
@@ -226,9 +226,9 @@ mod tests {
         for text in [
             denied("fs_rm", Some(reason)),
             denied("fs_rm", None),
-            sentence("expired", &[("tool", &"fs_rm")]),
-            sentence("too_many_waiting", &[("tool", &"fs_rm")]),
-            sentence("going_down", &[("tool", &"fs_rm")]),
+            sentences::approval_expired("fs_rm"),
+            sentences::too_many_approvals("fs_rm"),
+            sentences::shutdown_before_call("fs_rm"),
         ] {
             assert!(text.contains("`fs_rm`") && text.contains("not made"), "{text}");
             assert_eq!(text.contains(reason), text.contains("The reason"), "{text}");

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
-use super::sentences::sentence;
+use super::sentences;
 use super::{Call, Members, Offer, Own, Route, Table, Target, form, member, own, string_member};
 
 use crate::model::maps::HashMap;
@@ -187,7 +187,7 @@ pub fn resolved<'a>(
 /// Why a call of [`Own::Call`] with these arguments stands for no other: an answer for the model.
 pub fn unresolved(arguments: &str) -> String {
     match asked(arguments) {
-        Ok((name, _)) => sentence("no_such_tool", &[("tool", &name)]),
+        Ok((name, _)) => sentences::no_such_tool(name),
         Err(mistakes) => mistakes,
     }
 }

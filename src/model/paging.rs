@@ -10,7 +10,7 @@ use serde_json::json;
 use super::CallId;
 use super::answer::files::grouped;
 use super::json::outside_strings;
-use super::sentences::sentence;
+use super::sentences;
 
 /// The bytes of a part, unless the model or the backend's `max_result` says how many.
 pub const PART: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub fn too_large(size: usize, max: usize, kept: Option<(&str, &CallId)>) -> Stri
         Some((fetch, id)) => format!("read it in parts: call {fetch} with callId {id}"),
         None => "ask for less".to_owned(),
     };
-    sentence("too_large", &[("size", &size), ("max", &max), ("rest", &rest)])
+    sentences::result_too_large(size, max, rest)
 }
 
 /// The part of `text` at `offset`, as JSON; the error is a sentence for the model.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::catalog::hex;
-use super::sentences::sentence;
+use super::sentences;
 use super::{Answer, CallId, Own, own};
 
 /// The name of the tool ([`Own::name`]).
@@ -62,20 +62,20 @@ pub fn is_first_answer(text: &str) -> bool {
 /// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
 /// the run.
 pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    pending(call, tool, &sentence("goes_on", &[("fetch", &fetch)]))
+    pending(call, tool, &sentences::call_is_pending(fetch))
 }
 
 /// The first answer of a call of `tool` that a person must approve before it is made.
 pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    pending(call, tool, &sentence("awaits_approval", &[("fetch", &fetch)]))
+    pending(call, tool, &sentences::call_awaits_approval(fetch))
 }
 
 /// The answer to a fetch for a call of `tool` that still runs, or `waits` to be made.
 pub fn still(call: &CallId, tool: &str, fetch: &str, waits: bool) -> Answer {
     let most = MAX_WAIT.as_secs();
     let text = match waits {
-        true => sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]),
-        false => sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]),
+        true => sentences::call_still_waits(fetch, most),
+        false => sentences::call_still_runs(fetch, most),
     };
     pending(call, tool, &text)
 }
@@ -87,7 +87,7 @@ pub const CANNOT_TELL: &str = "The bridge cannot look up the call at the moment.
 /// Why there is no result of a call of `tool` that ran during a restart and whose work the peer had
 /// not named.
 pub fn lost(tool: &str) -> String {
-    sentence("lost_by_restart", &[("tool", &tool)])
+    sentences::result_lost_by_restart(tool)
 }
 
 #[cfg(test)]

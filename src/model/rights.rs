@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::routes::{Route, Target};
-use super::sentences::sentence;
+use super::sentences;
 use super::{BackendName, Naming, OfferMode, Policy, ToolFilter};
 
 /// What one app may use. The default is everything.
@@ -85,13 +85,11 @@ impl CallRefusal {
     /// The model's answer.
     pub fn for_model(&self, backend: &BackendName) -> String {
         match self {
-            Self::App => sentence("app_removed", &[]),
-            Self::Backend => sentence("backend_withdrawn", &[("backend", backend)]),
-            Self::Tool => sentence("tool_withdrawn", &[("backend", backend)]),
-            Self::Arguments(when) => {
-                sentence("arguments_denied", &[("backend", backend), ("when", when)])
-            }
-            Self::Removed => sentence("backend_removed", &[("backend", backend)]),
+            Self::App => sentences::app_removed(),
+            Self::Backend => sentences::backend_withdrawn(backend),
+            Self::Tool => sentences::tool_withdrawn(backend),
+            Self::Arguments(when) => sentences::arguments_denied(backend, when),
+            Self::Removed => sentences::backend_removed(backend),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::event::Body;
 use super::ids::is_segment;
 use super::replay::Unnumbered;
-use super::sentences::sentence;
+use super::sentences;
 use super::{Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId};
 use crate::model::maps::HashMap;
 
@@ -324,15 +324,15 @@ impl Run {
             Some(_) => Work::Nothing,
             // Tools take an object. The placeholder for arguments that are too large is none.
             None if !call.args.get().starts_with('{') => {
-                Work::Refuse(sentence("no_arguments", &[("tool", &call.name)]))
+                Work::Refuse(sentences::arguments_unreadable(&call.name))
             }
             None if route.is_meant_by(call) => Work::Make(route),
             None if call.kind == Some(route.kind) => {
-                Work::Refuse(sentence("other_server", &[("tool", &call.name)]))
+                Work::Refuse(sentences::tool_of_other_server(&call.name))
             }
             None => {
                 let kind = route.kind.as_str();
-                Work::Refuse(sentence("other_kind", &[("tool", &call.name), ("kind", &kind)]))
+                Work::Refuse(sentences::tool_of_other_kind(&call.name, kind))
             }
         }
     }

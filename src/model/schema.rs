@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 use super::json::lossy;
 use super::limits::{MAX_DEPTH, MAX_SCHEMA, Shape};
-use super::sentences::sentence;
+use super::sentences;
 use super::{Members, ParamHeaders, visible};
 use usable::Usable;
 
@@ -252,7 +252,7 @@ fn invalid(mistakes: &str) -> Verdict {
 
 /// The answer for the model to arguments with these mistakes.
 pub(crate) fn refusal(mistakes: &str) -> String {
-    sentence("invalid", &[("mistakes", &mistakes)])
+    sentences::arguments_invalid(mistakes)
 }
 
 /// `None` for a tool without a schema.

@@ -26,7 +26,7 @@ use crate::model::maps::HashSet;
 use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
 use crate::model::routes::Route;
 use crate::model::run::Seen;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{
     AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
 };
@@ -432,12 +432,12 @@ fn task(
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Make(route)),
         (Recovery::TooLate, _, _) => {
-            let why = sentence("down_too_long", &[("tool", &name)]);
+            let why = sentences::down_time_left_no_time(name);
             Some(Task::Refuse(why, Ending::TooLate))
         }
         // A call that should be made but has no route is one whose routes are lost.
         (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
-            let why = sentence("restarted", &[("tool", &name)]);
+            let why = sentences::restart_during_call(name);
             Some(Task::Refuse(why, Ending::Unknown))
         }
     }

@@ -23,7 +23,7 @@ use crate::model::event::Call;
 use crate::model::ids::ToolUseId;
 use crate::model::offer::Route;
 use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::traces::Kind;
 use crate::upstream::{Posted, ResultPost};
 
@@ -109,7 +109,7 @@ async fn result_body(
         Task::Post(body) => return Some(body),
         Task::PostAgain => match context.journal().answer(&recorder.key).await {
             Some(body) => return Some(body),
-            None => Answer::Error(sentence("answer_lost", &[("tool", &call.name)])),
+            None => Answer::Error(sentences::answer_lost(&call.name)),
         },
         Task::Refuse(error, ending) => {
             if let Some(route) = run.table.claims(&call).cloned() {
@@ -130,7 +130,7 @@ pub fn doubtful(entry: &CallRecorder, route: Route) -> Task {
         Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;
-            let why = sentence("record_lost", &[("tool", &name)]);
+            let why = sentences::record_lost(name);
             Task::Refuse(why, Ending::Unknown)
         }
     }

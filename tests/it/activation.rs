@@ -114,7 +114,7 @@ impl Activated {
 }
 
 #[tokio::test]
-async fn what_systemd_opened_is_served_and_left_as_it_was() {
+async fn sockets_of_systemd_are_served_and_left_as_they_were() {
     let ledger = TempDir::new().expect("the temporary directory is writable");
     let plain = peers::ledger(&ledger.path().join("ledger"), &[]);
     let config = |_, _: &Path| format!("upstream: {{sandbox: true}}\nmcp:\n  plain: {plain}\n");
@@ -162,7 +162,7 @@ async fn what_systemd_opened_is_served_and_left_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_configured_is_served_as_well_and_nothing_twice() {
+async fn configured_addresses_are_served_beside_sockets_of_systemd_and_none_twice() {
     let config = |tcp, unix: &Path| {
         let own = unix.with_file_name("own.sock");
         format!(
@@ -189,7 +189,7 @@ async fn what_is_configured_is_served_as_well_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_other_machines_reach_is_refused() {
+async fn socket_of_systemd_that_other_machines_reach_is_refused() {
     let config = |_, _: &Path| "upstream: {sandbox: true}\n".to_owned();
     let mut daemon = Activated::new(Ipv4Addr::UNSPECIFIED, config).await;
     let _client = UnixStream::connect(daemon.unix()).await.expect("it listens");
@@ -201,7 +201,7 @@ async fn what_other_machines_reach_is_refused() {
 }
 
 #[tokio::test]
-async fn what_other_machines_reach_is_served_with_tls() {
+async fn socket_of_systemd_that_other_machines_reach_is_served_with_tls() {
     let (authority, files) = (Authority::new(), TempDir::new().expect("it is writable"));
     let pair = authority.sign(&["127.0.0.1"]);
     for (name, text) in [("cert", &pair.cert), ("key", &pair.key)] {
@@ -224,7 +224,7 @@ async fn what_other_machines_reach_is_served_with_tls() {
 }
 
 #[test]
-fn what_does_not_listen_is_refused() {
+fn socket_of_systemd_that_does_not_listen_is_refused() {
     // A file, and no descriptor at all.
     for handed in ["3</dev/null", "3<&-"] {
         let dir = TempDir::new().expect("the temporary directory is writable");

@@ -69,7 +69,7 @@ fn assert_unframed(answer: &Answer) {
 
 /// A8: what a page can make a browser send without asking is no JSON.
 #[tokio::test]
-async fn what_changes_something_says_that_it_is_json() {
+async fn request_that_changes_something_must_be_json() {
     let rig = Harness::start().await;
     let routes = [
         "/v1/specs/inject",
@@ -341,7 +341,7 @@ async fn the_api_describes_itself() {
 
 #[tokio::test]
 #[ignore = "/metrics is not there yet"]
-async fn there_are_metrics() {
+async fn metrics_are_served() {
     let rig = Harness::start().await;
     let metrics = rig.bridge.api("GET", "/metrics", None).await;
     assert_eq!(metrics.status, 200);
@@ -372,7 +372,7 @@ async fn half_sent_requests_are_closed() {
 }
 
 #[tokio::test]
-async fn without_tokens_only_loopback_is_served() {
+async fn daemon_without_tokens_serves_only_loopback() {
     let mantyx = Mantyx::start().await;
     let bridge = Bridge::ready(&format!("{}auth: off\n", mantyx.upstream())).await;
     let status: Value = Request::new("GET", "/v1/status").answer(bridge.addr()).await.expect(200);

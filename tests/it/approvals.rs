@@ -154,7 +154,7 @@ async fn a_denied_call_is_not_made_and_the_model_learns_why() {
 }
 
 #[tokio::test]
-async fn what_nobody_decides_in_time_counts_as_denied() {
+async fn call_without_a_decision_in_time_counts_as_denied() {
     let rig = Harness::with_keys(ALL, "", &[], "calls: {timeout: 2s}\n").await;
     let answer = rig.call("plain", "plain_note", NOTE).await;
     assert!(error_of(&answer).contains("decision"), "{answer}");
@@ -189,7 +189,7 @@ async fn a_mistake_in_the_arguments_is_nobodys_to_decide() {
 }
 
 #[tokio::test]
-async fn whoever_wants_the_call_no_more_withdraws_it() {
+async fn approval_of_an_unwanted_call_is_withdrawn() {
     let rig = Harness::with_keys(ALL, "", &[], "").await;
     let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never")).await;
     let id = asked(&rig.bridge).await;
@@ -285,7 +285,7 @@ async fn only_the_operator_decides_unless_an_app_may() {
 }
 
 #[tokio::test]
-async fn one_who_approves_its_own_decides_on_no_others() {
+async fn app_that_approves_its_own_calls_decides_on_no_others() {
     let apps = Apps::with(ALL, ", approves: true").await;
     let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
     let call = apps.ask("b", "POST", "/v1/tool-calls", Some(&body));
@@ -303,7 +303,7 @@ async fn one_who_approves_its_own_decides_on_no_others() {
 }
 
 #[tokio::test]
-async fn what_may_destroy_is_asked_about_as_its_server_says() {
+async fn tool_that_may_destroy_is_asked_about_as_its_server_says() {
     let effects = Effects::new();
     let server = peers::with(&effects.server(), "approve: destructive");
     let rig = Harness::bare(&format!("mcp:\n  plain: {server}\n")).await;

@@ -152,7 +152,7 @@ async fn a_card_says_where_its_tokens_are_issued() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_client_is_told_to_the_operator_alone() {
+async fn mistake_in_a_client_is_told_to_the_operator_alone() {
     let (gate, _server) = server(Rules::default()).await;
     let url = gate.url();
     let rig = Harness::bare(&format!(

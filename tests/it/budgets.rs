@@ -26,7 +26,7 @@ const ROOM: u64 = 288 << 20;
 /// The connections of somebody without a token are all that a listener takes, and each has a request
 /// on its way. An app is let in all the same.
 #[tokio::test]
-async fn those_who_show_no_token_keep_no_app_out() {
+async fn clients_without_a_token_keep_no_app_out() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("it may grow");
     let bridge = Bridge::start_confined(&format!("upstream: {{sandbox: true}}\n{OK}")).await;
@@ -130,7 +130,7 @@ async fn send(to: SocketAddr, token: &str, sent: usize) -> Connection {
 /// One app has three specs on the way and stops in the middle of each. Others find room all the same,
 /// and `problems` says what takes it.
 #[tokio::test]
-async fn one_app_leaves_room_for_the_others() {
+async fn app_with_large_requests_leaves_room_for_the_others() {
     let (sink, token) =
         (Sink::start().await, |app| format!("token-of-{app}-1234567890123456789012"));
     let (a, b) = (token("one"), token("two"));

@@ -86,7 +86,7 @@ async fn a_user_of_an_app_needs_no_token_on_the_unix_socket() {
 /// A9: failures are answered with 429 when there are too many of them, and counted. Who is right
 /// comes in all the same where callers cannot be told apart, and waits where it is the same user.
 #[tokio::test]
-async fn who_guesses_has_to_wait() {
+async fn client_that_guesses_tokens_has_to_wait() {
     let apps = format!("  one: {{token: {TOKEN}}}\n");
     let host = Host::start("upstream: {sandbox: true}\n", &apps).await;
     let guess = || Request::new("GET", "/v1/status").bearer("guess").answer(host.bridge.addr());
@@ -118,7 +118,7 @@ async fn who_guesses_has_to_wait() {
 
 /// A11: what is one app's is not there for another, though both share MANTYX's credential.
 #[tokio::test]
-async fn what_is_one_apps_is_not_there_for_another() {
+async fn runs_and_calls_of_an_app_are_not_there_for_another() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let plain = peers::ledger(&ledger_in(&dir), &[]);
     let mantyx = Mantyx::start().await;

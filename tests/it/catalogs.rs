@@ -142,7 +142,7 @@ async fn a_found_tool_has_the_rights_approval_and_schema_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_said_and_nothing_is_called() {
+async fn search_that_cannot_be_understood_is_told_and_calls_nothing() {
     let rig = Harness::with_keys(SEARCH, "", &[], "").await;
     let long = json!({"query": "x".repeat(5_000)}).to_string();
     let calls = [
@@ -217,7 +217,7 @@ async fn a_call_by_search_is_made_once() {
 }
 
 #[tokio::test]
-async fn by_hand_and_over_mcp() {
+async fn search_works_by_hand_and_over_mcp() {
     let all = peers::with(&peers::everything_stdio(), "offer: search");
     let rig = Harness::with_keys(SEARCH, &format!("  all: {all}\n"), &[], "").await;
     rig.bridge.wait_backend("all", "ready").await;

@@ -81,7 +81,7 @@ async fn an_agent_runs_driver_does_not_make_after_a_crash_what_an_eval_made() {
 }
 
 #[tokio::test]
-async fn of_two_evals_one_makes_a_call_over_a_crash_too() {
+async fn call_of_two_evals_is_made_by_one_over_a_crash_too() {
     for tool in TOOLS {
         let mut apps = Apps::start().await;
         let first = Script::new().raw_event(&call_of("run_a", "tu_1", tool)).until("never");

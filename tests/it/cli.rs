@@ -131,7 +131,7 @@ async fn check_names_a_missing_secret_and_never_shows_one() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_know_is_a_usage_error() {
+async fn unknown_argument_is_a_usage_error() {
     for args in [
         &["serve", "--no-such-flag"][..],
         &["no-such-command"],

@@ -257,7 +257,7 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
 }
 
 #[tokio::test]
-async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
+async fn bridges_own_answers_about_a_run_are_for_apps_whom_mantyx_lets_see_it() {
     let mut rig = Harness::with_keys(ALL, "", &[], "").await;
     let config = fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     let token = rig.bridge.token();

@@ -68,12 +68,12 @@ async fn leave_one_behind(signals: usize) {
 }
 
 #[tokio::test]
-async fn what_a_second_signal_drops_is_answered_after_the_next_start() {
+async fn calls_that_a_second_signal_drops_are_answered_after_the_next_start() {
     leave_one_behind(2).await;
 }
 
 #[tokio::test]
 #[ignore = "waits for the 30 s that calls are given to end"]
-async fn what_outlasts_the_drain_is_answered_after_the_next_start() {
+async fn calls_that_outlast_the_drain_are_answered_after_the_next_start() {
     leave_one_behind(1).await;
 }

@@ -222,7 +222,7 @@ async fn a_key_at_two_replicas_at_once_makes_its_call_once() {
 }
 
 #[tokio::test]
-async fn of_two_apps_that_attach_a_run_at_two_replicas_one_has_it() {
+async fn run_that_two_apps_attach_at_two_replicas_is_given_to_one() {
     let it = two().await;
     for round in 0..10 {
         let run = format!("run_at_once_{round}");
@@ -271,7 +271,7 @@ async fn a_call_of_an_eval_and_of_its_agent_run_at_another_replica_is_made_once(
 
 /// Without the database, a replica does not know what the others do.
 #[tokio::test]
-async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another() {
+async fn replica_without_the_database_takes_no_run_and_answers_no_key_of_another() {
     let mut it = two().await;
     let body = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"x"},"kind":"mcp_local"}"#;
     let keyed = async |bridge: &Bridge| {

@@ -32,7 +32,7 @@ pub(crate) async fn until(
 }
 
 #[tokio::test]
-async fn what_happens_is_told() {
+async fn events_tell_of_runs_calls_and_backends() {
     let rig = Harness::start().await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
     // The run may end before its last post is told.

@@ -27,7 +27,7 @@ async fn said_to(bridge: &Bridge, bytes: &[u8]) -> String {
 /// A31: whatever is ambiguous is 400 and the end of its connection, and what is smuggled behind it
 /// is not handled.
 #[tokio::test]
-async fn what_is_ambiguous_is_refused_and_carries_nothing() {
+async fn ambiguous_request_is_refused_and_carries_nothing() {
     let mantyx = Mantyx::start().await;
     let bridge = Bridge::start(&mantyx.upstream()).await;
     let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());
@@ -75,7 +75,7 @@ async fn what_is_ambiguous_is_refused_and_carries_nothing() {
 /// Requests behind others are looked at as the first is, wherever reads cut them: what stands before an
 /// ambiguous one is answered, it is refused, and nothing behind it is handled.
 #[tokio::test]
-async fn what_is_ambiguous_is_refused_behind_other_requests_too() {
+async fn ambiguous_request_is_refused_behind_other_requests_too() {
     let mantyx = Mantyx::start().await;
     let bridge = Bridge::start(&mantyx.upstream()).await;
     let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());

@@ -154,7 +154,7 @@ async fn is_answered(client: &Client, to: SocketAddr) -> bool {
 
 /// A35: only who shows a certificate of a known authority, and a good one, has a connection.
 #[tokio::test]
-async fn without_a_good_certificate_there_is_no_connection() {
+async fn client_without_a_good_certificate_gets_no_connection() {
     let gateway = Gateway::start().await;
     let (to, ours) = (gateway.addr(), &gateway.authority);
     let bad = [

@@ -76,7 +76,7 @@ async fn a_task_outlives_the_bridge() {
 }
 
 #[tokio::test]
-async fn without_a_word_of_the_operator_the_other_bindings_come_first() {
+async fn grpc_comes_after_the_other_bindings_unless_the_operator_says_so() {
     let agent = start(&["--bindings", "grpc,http+json"]).await;
     let chosen = async |keys: &str| {
         let rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\"{keys}}}\n", agent.url)).await;
@@ -197,7 +197,7 @@ async fn a_token_that_was_refused_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_the_agent_refuses_is_said() {
+async fn refusal_of_the_agent_is_told() {
     let agent = start(&["--grpc-token"]).await;
     let peer = a2a::dial(&agent, Some(GRPC)).await;
     let error = a2a::call(&peer, "msg x").await.unwrap_err();

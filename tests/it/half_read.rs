@@ -53,7 +53,7 @@ async fn pipelined(bridge: &Bridge, round: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_is_left_on_a_connection_is_nobody_elses() {
+async fn rest_of_an_answer_on_a_connection_reaches_no_other_request() {
     let mantyx = Mantyx::start().await;
     let apps = format!("apps:\n  a: {{token: {A}}}\n  b: {{token: {B}}}\n");
     let bridge = Bridge::start(&format!("{}{apps}", mantyx.upstream())).await;

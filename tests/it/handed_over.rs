@@ -94,7 +94,7 @@ async fn a_crash_leaves_no_call_of_its_first_driver_unanswered() {
 }
 
 #[tokio::test]
-async fn nor_does_it_where_its_creator_wants_no_tools() {
+async fn crash_leaves_no_call_unanswered_where_the_creator_wants_no_tools() {
     let mut apps = handed_over(two_calls("plain_hang", "{}"), "none").await;
     restart(&mut apps).await;
     assert_unknown(&apps.mantyx.answer("tu_1").await);

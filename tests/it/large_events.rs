@@ -55,7 +55,7 @@ async fn a_last_event_that_is_too_large_ends_the_run_and_reaches_the_app() {
 }
 
 #[tokio::test]
-async fn one_that_says_at_its_end_what_it_is_does_so_as_well() {
+async fn last_event_that_is_too_large_and_has_its_type_at_the_end_ends_the_run() {
     let rig = Harness::start().await;
     let data = format!(
         "id: 2\ndata: {{\"data\":{{\"text\":\"{}\"}},\"type\":\"result\",\"seq\":2}}\n\n",

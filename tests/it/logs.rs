@@ -92,7 +92,7 @@ async fn every_line_for_people_is_one_event_whatever_peers_say() {
 }
 
 #[tokio::test]
-async fn what_stops_a_start_is_a_line_of_the_log() {
+async fn error_that_stops_a_start_is_a_line_of_the_log() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let path = dir.path().join("bridge.yaml");
     std::fs::write(&path, "upstream: {sandbox: true}\nnonsense: 1\n").expect("writable");

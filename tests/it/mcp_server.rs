@@ -167,7 +167,7 @@ async fn definitions_and_results_come_as_the_server_wrote_them() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_in_the_protocols_own_words() {
+async fn mistake_of_a_client_is_told_in_the_protocols_own_words() {
     let rig = Harness::start().await;
     let session = Client::with_session(&rig.bridge).await;
     let stateless = Client::stateless(&rig.bridge);

@@ -255,7 +255,7 @@ async fn posts_that_are_refused_and_made_again() {
 }
 
 #[tokio::test]
-async fn what_the_door_refuses_is_counted_by_why() {
+async fn refused_requests_are_counted_by_their_reason() {
     let rig = Harness::start().await;
     let to = rig.bridge.addr();
     Request::new("GET", "/metrics").answer(to).await.expect_error(401);

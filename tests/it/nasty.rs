@@ -139,7 +139,7 @@ fn check_features(said: &Value) {
 }
 
 #[tokio::test]
-async fn what_clients_do_not_get_is_told_with_the_tool_and_the_member() {
+async fn member_that_clients_do_not_get_is_told_with_its_tool() {
     let rig = start("sessions").await;
     let told = [
         "\"bad_hint\" (`annotations.readOnlyHint` is not true or false)",

@@ -195,7 +195,7 @@ async fn a_run_and_its_calls_are_one_trace() {
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_passes_as_it_came() {
+async fn trace_that_is_not_sampled_passes_as_it_came() {
     let collector = peers::otlp_collector("200").await;
     let mut rig = rig(collector.url(), &[]).await;
     let check = async |rig: &Harness, id: &str, parent: &str| {
@@ -417,7 +417,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_the_environment_asks_for_in_vain_is_told() {
+async fn otlp_setting_without_effect_is_told() {
     let env = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
     let rig = rig("http://127.0.0.1:4317", &env).await;
     let log = rig.bridge.log();

@@ -182,7 +182,7 @@ fn more_descriptors() {
 /// A19: an app streams as many runs as there are places. Whoever comes then is told to come back,
 /// whoever watches over the bridge is answered, and a stream that ends makes room.
 #[tokio::test]
-async fn where_every_connection_is_used_the_next_is_told_so() {
+async fn connection_beyond_the_limit_is_told_so() {
     more_descriptors();
     let mantyx = Mantyx::start().await;
     let mut bridge = Bridge::start_confined(&format!("{}{OK}", mantyx.upstream())).await;
@@ -270,7 +270,7 @@ fn busy(pid: Pid) -> Duration {
 /// A26: without a descriptor for the next connection, the bridge waits and does not spin; once some
 /// are free, it serves.
 #[tokio::test]
-async fn without_descriptors_it_waits_and_then_serves_again() {
+async fn daemon_without_descriptors_waits_and_then_serves_again() {
     let mantyx = Mantyx::start().await;
     let mut bridge = Bridge::ready(&mantyx.upstream()).await;
     let pid = bridge.process().pid();

@@ -277,7 +277,7 @@ impl Bare {
 }
 
 #[tokio::test]
-async fn what_was_created_without_tools_is_its_apps_all_the_same() {
+async fn run_that_was_created_without_tools_belongs_to_its_app() {
     let mut apps = Apps::start().await;
     let bare = Bare::create(&apps).await;
     for _ in 0..2 {

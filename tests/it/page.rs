@@ -266,7 +266,7 @@ async fn the_operators_session_decides_and_an_apps_looks() {
 }
 
 #[tokio::test]
-async fn what_a_backend_went_through_is_told() {
+async fn history_of_a_backend_is_shown() {
     let saying =
         peers::with(&peers::saying("x"), "approve: [{tool: say, when: [{path: /a, gt: 1}]}]");
     let rig = Harness::bare(&format!(
@@ -319,7 +319,7 @@ async fn what_a_backend_went_through_is_told() {
 }
 
 #[tokio::test]
-async fn in_a_browser() {
+async fn page_works_in_a_browser() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let plain = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "approve: [args]");
     let catalog = dir.path().join("catalog.json");

@@ -170,7 +170,7 @@ async fn a_long_call_of_an_mcp_server_is_made_once() {
 }
 
 #[tokio::test]
-async fn what_is_fetched_is_the_whole_answer_of_an_agent() {
+async fn fetched_answer_of_an_agent_is_whole() {
     let agent = peers::a2a_v1("1.0").await;
     // No answer comes over the network in so short a time.
     let config = format!("a2a:\n  hr: {{url: \"{}\", pending_after: 1ms}}\n", agent.url());
@@ -252,7 +252,7 @@ async fn the_end_of_a_run_or_a_session_cancels_it() {
 }
 
 #[tokio::test]
-async fn in_an_eval_it_is_its_agent_runs_alone() {
+async fn pending_call_of_an_eval_is_its_agent_runs_alone() {
     let Gated { rig, gate } = gated().await;
     let call = |run: &str, id: &str, name: &str, args: &str| {
         let data = format!(

@@ -91,7 +91,7 @@ async fn a_run_under_way_calls_nothing_that_was_taken_away_while_the_bridge_was_
 }
 
 #[tokio::test]
-async fn what_a_removed_app_has_begun_is_answered_after_a_restart() {
+async fn call_that_a_removed_app_has_begun_is_answered_after_a_restart() {
     let mut apps = Apps::start().await;
     let script = Script::new()
         .mcp("tu_hang", "plain", "plain_hang", "{}")
@@ -137,7 +137,7 @@ async fn an_approval_does_not_outlive_the_permission() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_approved_now_is_asked_about() {
+async fn call_that_has_to_be_approved_by_now_is_asked_about() {
     let mut apps = Apps::with("concurrency: 1,", "").await;
     let hangs = Script::new().mcp("tu_hang", "plain", "plain_hang", "{}").until("never");
     let first = apps.submit("b", "agent-runs", hangs).await;
@@ -298,7 +298,7 @@ async fn a_decision_that_ends_after_the_right_to_it_does_nothing() {
 }
 
 #[tokio::test]
-async fn what_ends_after_its_session_does_nothing() {
+async fn call_that_ends_after_its_session_does_nothing() {
     let apps = Apps::with(approvals::ALL, ", approves: true").await;
     let bridge = &apps.bridge;
     apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;

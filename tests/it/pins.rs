@@ -235,7 +235,7 @@ async fn an_order_is_no_change_and_whatever_a_model_sees_is_one() {
 
 /// A27
 #[tokio::test]
-async fn by_default_it_is_told_and_offered() {
+async fn changed_tool_is_told_and_offered_by_default() {
     let scene = Scene::start("warn").await;
     let read = tool("read", POISON);
     scene.becomes(&[read, tool("write", "Writes a file."), tool("mail", "Mails.")]).await;
@@ -422,7 +422,7 @@ fn is_odd(c: char) -> bool {
 
 /// A29
 #[tokio::test]
-async fn what_nobody_sees_is_withdrawn_and_shown() {
+async fn invisible_characters_of_a_tool_are_withdrawn_and_shown() {
     let odd = "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}\r\u{9b}31m\u{202e}esrever\u{200b}\u{e0041}";
     let tools = json!([
         tool("plain", "Is what it says."),

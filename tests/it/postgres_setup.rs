@@ -146,7 +146,7 @@ async fn groups_of_one_schema_share_nothing() {
 }
 
 #[test]
-fn what_is_no_address_is_a_mistake_of_the_file() {
+fn address_of_no_database_is_a_mistake_of_the_file() {
     for (url, about) in [("nonsense", "no address"), ("", "no address"), ("host=", "no address")] {
         let dir = tempfile::TempDir::new().expect("a directory");
         let file = dir.path().join("bridge.yaml");

@@ -119,7 +119,7 @@ async fn a_question_that_no_person_answers_is_cancelled() {
 }
 
 #[tokio::test]
-async fn what_has_no_form_can_only_be_denied() {
+async fn question_without_a_form_can_only_be_denied() {
     let rig = eliciting("").await;
     for (params, part) in [
         (json!({"message": "?", "requestedSchema": 7}), "/requestedSchema"),

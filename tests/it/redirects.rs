@@ -134,7 +134,7 @@ async fn no_backend_leads_us_off_tls() {
 /// A14: within an origin, MCP's clients follow what repeats the request, and nobody else anything; a
 /// user in the address is no origin that was configured.
 #[tokio::test]
-async fn who_follows_on_the_same_origin_goes_where_it_is_led_and_no_further() {
+async fn client_that_follows_redirects_reaches_the_same_origin_and_no_further() {
     let trap = Mantyx::start().await;
     let named = trap.url().replacen("http://", &format!("http://u:{CANARY}@"), 1);
     let rig = spring(&trap, (&trap.url(), ""), &["/x".to_owned(), format!("{named}/xu")]).await;

@@ -75,7 +75,7 @@ async fn an_app_gets_mantyxs_answer_in_place_of_a_stream() {
 }
 
 #[tokio::test]
-async fn what_is_about_the_bridges_credential_is_not_told_as_the_apps() {
+async fn refusal_of_the_bridges_credential_is_not_told_as_the_apps() {
     let rig = Harness::start().await;
     rig.mantyx.refuse_streams(&["HTTP/1.1 401 Unauthorized"], r#"{"error":"unauthorized"}"#);
     let run = rig.run(Script::one_call("tu", "plain", "plain_note", NOTE)).await;
@@ -99,7 +99,7 @@ async fn a_stream_that_is_given_after_all_is_driven_on() {
 }
 
 #[tokio::test]
-async fn what_an_app_has_not_read_comes_before_a_refusal() {
+async fn events_that_an_app_has_not_read_come_before_a_refusal() {
     let rig = Harness::start().await;
     let script = Script::new().delta("a").delta("b").until("refused").delta("c").done();
     let cut = script.bytes().len() / 2 + 40;

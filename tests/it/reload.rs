@@ -443,7 +443,7 @@ async fn a_new_credential_is_sent_and_new_apps_come_in() {
 }
 
 #[tokio::test]
-async fn whoever_looks_on_sees_it_as_long_as_he_may() {
+async fn event_stream_shows_reloads_and_ends_with_the_right_to_it() {
     let mut rig = Harness::with("", &[], "local:\n").await;
     let first = config(&rig);
     let mut events = Stream::open(&rig.bridge, EVENTS).await;

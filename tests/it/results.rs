@@ -101,7 +101,7 @@ async fn a_long_result_is_read_in_parts_over_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_removed_is_nowhere() {
+async fn redacted_text_is_nowhere() {
     let card = "4111 1111 1111 1111";
     let token = format!("ghp_{}", "aB3".repeat(12));
     let secret = format!("PRJ-1234 {card} {token}");
@@ -220,7 +220,7 @@ async fn a_client_of_mcp_gets_nothing_that_is_to_be_removed() {
 }
 
 #[tokio::test]
-async fn what_a_server_writes_beside_its_protocol_is_redacted() {
+async fn servers_output_beside_its_protocol_is_redacted() {
     let (key, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
     let redact = "redact: [{pattern: 'PRJ-[0-9]+', with: gone}, {use: private_keys}]";
     let it = peers::with(&peers::saying("-"), redact);
@@ -257,7 +257,7 @@ async fn what_a_server_writes_beside_its_protocol_is_redacted() {
 }
 
 #[tokio::test]
-async fn what_has_a_schema_is_never_cut_and_the_text_beside_it_is() {
+async fn structured_result_is_never_cut_and_the_text_beside_it_is() {
     let it = peers::with(&peers::saying("-"), "max_result: 4KiB");
     let rig = Harness::bare(&format!("mcp:\n  it: {it}\n")).await;
     rig.bridge.wait_backend("it", "ready").await;

@@ -49,7 +49,7 @@ async fn runs_can_be_submitted() {
 }
 
 #[tokio::test]
-async fn what_mantyx_says_of_a_submitted_spec_comes_back() {
+async fn answer_of_mantyx_to_a_submitted_spec_comes_back() {
     let rig = Harness::start().await;
     let head = ["HTTP/1.1 400 Bad Request", "Content-Type: application/json"];
     let refusal = r#"{"error":"invalid_model","message":"No such model."}"#;
@@ -59,7 +59,7 @@ async fn what_mantyx_says_of_a_submitted_spec_comes_back() {
 }
 
 #[tokio::test]
-async fn without_a_workspace_nothing_can_be_submitted() {
+async fn submission_without_a_workspace_is_refused() {
     let mantyx = Mantyx::start().await;
     let upstream =
         format!("upstream: {{base_url: \"{}\", credential: {CREDENTIAL}}}\n", mantyx.url());
@@ -88,7 +88,7 @@ async fn a_run_that_an_app_submitted_itself_can_be_handed_over() {
 }
 
 #[tokio::test]
-async fn what_was_answered_before_a_run_is_handed_over_is_not_made_again() {
+async fn call_that_was_answered_before_its_run_is_handed_over_is_not_made_again() {
     let rig = Harness::start().await;
     let done = r#"{"toolUseId":"tu_done","output":"(its answer)"}"#;
     let script = Script::new()
@@ -130,7 +130,7 @@ async fn an_ended_run_that_is_handed_over_ends_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_handed_over_is_told_at_once() {
+async fn run_that_cannot_be_handed_over_is_told_at_once() {
     let rig = Harness::start().await;
     let refusal = r#"{"error":"not_found","message":"No such run."}"#;
     let head = ["HTTP/1.1 404 Not Found", "Content-Type: application/json"];

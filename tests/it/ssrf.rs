@@ -92,7 +92,7 @@ fn card(rpc: &str, more: &str) -> String {
 /// A15: `url`, `supportedInterfaces`, `iconUrl`, `jku`; `resource_metadata`, the metadata of an
 /// authorization server; `$ref`.
 #[tokio::test]
-async fn what_a_peer_names_is_not_called() {
+async fn address_that_a_peer_names_is_not_called() {
     let (mantyx, peer, victim) =
         (Mantyx::start().await, Mantyx::start().await, Mantyx::start().await);
     // By a name: what is on this machine is for servers that are on it by their own word.

@@ -100,7 +100,7 @@ const WITHOUT_IPV6: &[&str] =
     &["python3", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/without_ipv6.py"), "--"];
 
 #[tokio::test]
-async fn without_ipv6_the_other_addresses_are_served() {
+async fn host_without_ipv6_has_the_other_addresses_served() {
     let config = format!("{SANDBOX}listen: ['[::1]:7717', '127.0.0.1:7717']\n");
     let mut bridge = Bridge::start_under(WITHOUT_IPV6, &config).await;
     let served = fs::read_to_string(bridge.state("listen")).expect("the daemon has written it");

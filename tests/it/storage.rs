@@ -153,7 +153,7 @@ async fn a_session_that_cannot_be_kept_is_ended() {
 }
 
 #[tokio::test]
-async fn what_was_under_way_when_the_disk_filled_is_answered() {
+async fn call_under_way_when_the_disk_filled_is_answered() {
     let mut rig = EffectsHarness::start(None).await;
     let args = r#"{"ms":300}"#;
     rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_unsaid", args));

@@ -2,7 +2,7 @@
 //! whom.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -285,38 +285,6 @@ fn processes_are_started_by_start_own() {
     assert_eq!(starters, BTreeSet::from(expected), "processes are begun by `orphans::start_own`");
 }
 
-/// Lists of texts with names; the functions whose calls name one, and where these are.
-const TEXTS: [(&str, &str, &str); 3] = [
-    ("src/model/sentences.txt", "sentence", "src/"),
-    ("src/backend/errors.txt", "error_text", "src/backend"),
-    ("src/cli/failures.txt", "failed|usage", "src/cli"),
-];
-
-#[test]
-fn the_code_names_the_texts_of_the_lists_with_their_values() {
-    let sources = sources(&["rs"]);
-    let one_key = Regex::new(r#"\(\s*"(\w+)","#).expect("a pattern");
-    for (file, calls, below) in TEXTS {
-        let list = fs::read_to_string(repository(file)).expect("a list of texts");
-        let known = list.lines().map(|line| line.split_once(": ").expect("NAME: TEXT"));
-        let places = |text: &str| -> BTreeSet<String> {
-            text.split(['{', '}']).skip(1).step_by(2).map(str::to_owned).collect()
-        };
-        let known: Vec<_> = known.map(|(name, text)| (name.to_owned(), places(text))).collect();
-        let one_use = format!(r#"\b(?:{calls})\(\s*"(\w+)",\s*&\[([^\]]*)\]"#);
-        let one_use = Regex::new(&one_use).expect("a pattern");
-        let code = sources.iter().filter(|source| source.path.starts_with(below));
-        let uses = code.flat_map(|source| one_use.captures_iter(&source.text)).map(|found| {
-            let keys = one_key.captures_iter(&found[2]).map(|key| key[1].to_owned());
-            (found[1].to_owned(), keys.collect())
-        });
-        let uses: BTreeMap<String, BTreeSet<String>> = uses.collect();
-        assert_eq!(uses, known.iter().cloned().collect(), "{file}");
-        assert_eq!(uses.len(), known.len(), "{file} has a name twice");
-    }
-}
-
-/// The check of directions sees into nested lists.
 /// The order of std's maps is another one in each process, and a seed of the simulation would take
 /// another way each time.
 #[test]
@@ -352,6 +320,7 @@ fn chance_is_drawn_from_random_alone() {
     );
 }
 
+/// The check of directions sees into nested lists.
 #[test]
 fn lists_of_uses_are_taken_apart() {
     let text =

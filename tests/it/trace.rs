@@ -43,7 +43,7 @@ async fn calls_carry_the_trace_of_their_run_over_a_restart_too() {
 }
 
 #[tokio::test]
-async fn without_a_trace_there_is_none() {
+async fn run_without_a_trace_gets_none() {
     let rig = rig().await;
     let wrong = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
     for (id, headers) in

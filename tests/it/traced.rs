@@ -210,7 +210,7 @@ async fn a_disk_that_fails_once_leaves_a_journal_that_can_be_read() {
 
 #[tokio::test]
 #[ignore = "needs strace"]
-async fn while_the_journal_hangs_systemd_is_not_told_that_the_bridge_lives() {
+async fn journal_that_hangs_keeps_the_bridge_from_telling_systemd_that_it_lives() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a new path");

@@ -45,7 +45,7 @@ async fn a_call_that_reads_is_made_again_where_the_server_is_trusted() {
 }
 
 #[tokio::test]
-async fn so_is_an_idempotent_one() {
+async fn idempotent_call_is_made_again_where_the_server_is_trusted() {
     let (answer, executions) = call_that_ends_the_server(TRUSTED, "pid").await;
     assert!(answer["result"].is_string(), "{answer}");
     assert_eq!(executions, 2);

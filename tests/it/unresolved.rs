@@ -74,7 +74,7 @@ async fn a_missing_secret_takes_down_one_backend_until_it_is_there() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_without_a_doubt_stays_an_error() {
+async fn mistake_that_is_no_missing_secret_stays_an_error() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let file = dir.path().join("bridge.yaml");
     let none = dir.path().join("none").display().to_string();

@@ -76,7 +76,7 @@ fn warns(bridge: &Bridge, words: &str) -> bool {
 
 /// Streams, results, what apps ask, tokens of the same origin, and `doctor`.
 #[tokio::test]
-async fn all_that_goes_to_mantyx_shows_the_certificate_and_knows_the_authority() {
+async fn every_request_to_mantyx_shows_the_certificate_and_knows_the_authority() {
     let scene = Scene::new().await;
     let gate = Gate::start(Rules { wants_post: true, ..Rules::default() }).await;
     gate.leads_to(&scene.mantyx.url());

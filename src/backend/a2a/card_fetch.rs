@@ -14,7 +14,7 @@ use url::Url;
 use super::AgentSettings;
 use crate::backend::address::shown;
 use crate::backend::auth::Tokens;
-use crate::backend::{PeerError, PeerErrorKind, error_text};
+use crate::backend::{PeerError, PeerErrorKind};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
 use crate::http_client::{BodyError, NotRead};
@@ -52,7 +52,10 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
                 }
             }
             let places = places.each_ref().map(shown).join(" nor at ");
-            let text = error_text("no_card", &[("places", &places)]);
+            let text = format!(
+                "there is no Agent Card at {places} (HTTP 404); correct `url`, or name the card's \
+                 own address in `card_url`"
+            );
             Err(PeerError::new(PeerErrorKind::Protocol, text))
         }
     }
@@ -110,7 +113,10 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
             let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
             let target = target.and_then(|target| url.join(target).ok());
             let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
-            let why = error_text("card_redirected", &[("code", &code), ("target", &target)]);
+            let why = format!(
+                "HTTP {code}: the server redirects to {target}, and redirects are not followed; if \
+                 that is right, name it in `card_url`"
+            );
             unusable(url, &why)
         }
         _ => unusable(url, &format!("HTTP {code}")),

@@ -7,7 +7,6 @@
 use url::Url;
 
 use crate::backend::address::{names_user, shown};
-use crate::backend::error_text;
 use crate::config::A2aBinding;
 use crate::http_client;
 use crate::model::card::{Card, Interface};
@@ -120,7 +119,10 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, String> {
     {
         let origin = card_url.origin().ascii_serialization();
         let host = host_and_port(&url);
-        return Err(error_text("other_host", &[("origin", &origin), ("host", &host)]));
+        return Err(format!(
+            "is not on the card's own origin {origin}; if it is right, add `{host}` to the agent's \
+             `allow_hosts`"
+        ));
     }
     let version = interface.version.clone().unwrap_or_else(|| "0.3".to_owned());
     Ok(Endpoint { url, binding, generation, version, tenant: interface.tenant.clone() })

@@ -13,7 +13,6 @@ use url::Url;
 use super::Challenge;
 use super::client_credentials::{Endpoint, Told};
 use crate::backend::address::{is_own, names_user, shown};
-use crate::backend::error_text;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::Clients;
@@ -56,7 +55,9 @@ pub(super) async fn find(
         return Ok((endpoint, shows(methods.as_deref())));
     }
     let origin = base.origin().ascii_serialization();
-    Err(IssueError::lasting(error_text("no_issuer", &[("origin", &origin)])))
+    Err(IssueError::lasting(format!(
+        "{origin} does not say where its tokens are issued; set `auth.oauth.token_url`"
+    )))
 }
 
 /// An address that a server at `base` names for something that a secret goes to. `base` is `None`
@@ -67,7 +68,11 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
     if may_name(base, &url) {
         return Ok(url);
     }
-    Err(error_text("other_origin", &[("url", &shown(&url))]))
+    Err(format!(
+        "it names {}, which is not https and not its own; if it is right, set \
+         `auth.oauth.token_url`",
+        shown(&url)
+    ))
 }
 
 /// Whether a server at `base` may send the bridge to `url`: to its own origin, or to another
@@ -111,8 +116,11 @@ async fn resource(clients: &Clients, challenge: &Challenge) -> IssueResult<Optio
 /// nothing else speaks for it, and a request is made for it before any of it is known.
 fn own_metadata(base: &Url, named: &str) -> IssueResult<Url> {
     let own = base.join(named).ok().filter(|named| is_own(base, named));
-    own.filter(|named| !http_client::names_link_local(named))
-        .ok_or_else(|| IssueError::lasting(error_text("foreign_metadata", &[])))
+    own.filter(|named| !http_client::names_link_local(named)).ok_or_else(|| {
+        let why = "the server's `resource_metadata` cannot be used: it is not on the server's own \
+                   origin; set `auth.oauth.token_url`";
+        IssueError::lasting(why.to_owned())
+    })
 }
 
 /// Where the metadata of a server at `url` may be: for its path, and for all of its origin.

@@ -9,7 +9,7 @@ use crate::backend::circuit_breaker::Shut;
 use crate::backend::queue::Rejected;
 use crate::backend::{CallError, NotRead, NotRecorded, Source};
 use crate::model::rights::CallRefusal;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{BackendName, Ending};
 
 /// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.
@@ -100,16 +100,10 @@ impl CallFailure {
     /// The text for a client whose request only reads.
     pub(super) fn for_reader(&self, name: &BackendName) -> String {
         match self {
-            Self::TimedOut(waited) => {
-                sentence("read_timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
-            }
-            Self::Call(CallError::Lost(_)) => sentence("read_lost", &[("backend", name)]),
-            Self::Call(CallError::Unreadable(_)) => {
-                sentence("read_unreadable", &[("backend", name)])
-            }
-            Self::Call(CallError::NotRead(why)) => {
-                sentence("read_too_large", &[("backend", name), ("why", why)])
-            }
+            Self::TimedOut(waited) => sentences::read_timed_out(name, seconds(*waited)),
+            Self::Call(CallError::Lost(_)) => sentences::read_lost(name),
+            Self::Call(CallError::Unreadable(_)) => sentences::read_unreadable(name),
+            Self::Call(CallError::NotRead(why)) => sentences::read_too_large(name, why),
             _ => self.for_model(name),
         }
     }
@@ -118,34 +112,32 @@ impl CallFailure {
         match self {
             Self::Shut(Shut(wait)) => {
                 let wait = wait.as_secs_f64().ceil();
-                sentence("keeps_failing", &[("backend", name), ("seconds", &wait)])
+                sentences::backend_keeps_failing(name, wait)
             }
-            Self::Rejected(Rejected::QueueFull, _) => sentence("queue_full", &[("backend", name)]),
+            Self::Rejected(Rejected::QueueFull, _) => sentences::queue_full(name),
             Self::Rejected(Rejected::Late, waited) => {
-                sentence("no_turn", &[("backend", name), ("seconds", &seconds(*waited))])
+                sentences::no_turn_in_time(name, seconds(*waited))
             }
             Self::NotConnected | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => {
-                sentence("unreachable", &[("backend", name)])
+                sentences::backend_unreachable(name)
             }
             Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
-            Self::NotApproved => sentence("not_approved", &[("backend", name)]),
-            Self::Withdrawn => sentence("not_as_accepted", &[("backend", name)]),
-            Self::NotListed => sentence("not_listed", &[("backend", name)]),
+            Self::NotApproved => sentences::approval_needed(name),
+            Self::Withdrawn => sentences::tool_changed(name),
+            Self::NotListed => sentences::tool_not_listed(name),
             Self::NotRecorded(why) => why.for_model(name.as_str()),
-            Self::NotRepeatable => sentence("not_repeatable", &[("backend", name)]),
-            Self::NotRepeated(_) => sentence("restarted", &[("tool", name)]),
-            Self::AnotherPeer => sentence("another_peer", &[("backend", name)]),
-            Self::TimedOut(waited) => {
-                sentence("timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
-            }
-            Self::Call(CallError::Lost(_)) => sentence("connection_lost", &[("backend", name)]),
-            Self::Call(CallError::Unreadable(_)) => sentence("unreadable", &[("backend", name)]),
+            Self::NotRepeatable => sentences::not_repeatable(name),
+            Self::NotRepeated(_) => sentences::restart_during_call(name),
+            Self::AnotherPeer => sentences::another_peer(name),
+            Self::TimedOut(waited) => sentences::call_timed_out(name, seconds(*waited)),
+            Self::Call(CallError::Lost(_)) => sentences::connection_lost(name),
+            Self::Call(CallError::Unreadable(_)) => sentences::answer_unreadable(name),
             Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => {
-                sentence("answer_too_large", &[("backend", name), ("why", why)])
+                sentences::answer_too_large(name, why)
             }
             Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
-                sentence("no_room", &[("backend", name)])
+                sentences::no_room_for_answer(name)
             }
             Self::Call(CallError::Refused(words) | CallError::RefusedWith { why: words, .. })
             | Self::OverQuota(words)

@@ -27,7 +27,7 @@ use crate::backend::{CallError, Called, NotRead, ToolCall, program};
 use crate::budget::{Buffer, NoRoom};
 use crate::config::Program;
 use crate::error_chain::error_chain;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{Answer, BackendName};
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.
@@ -130,7 +130,7 @@ impl Runner {
         let status = match outcome {
             Err(Stopped::Flood) => {
                 let most = MAX_OUTPUT >> 20;
-                let flood = sentence("flood", &[("backend", &self.name), ("mib", &most)]);
+                let flood = sentences::output_too_large(&self.name, most);
                 return Ok(Answer::Error(flood));
             }
             Err(Stopped::NoRoom) => return Err(NotRead::NoRoom(NoRoom).into()),
@@ -179,8 +179,7 @@ impl Runner {
             Some(text) => Answer::text(text),
             None => {
                 let bytes = output.len();
-                let no_text =
-                    sentence("output_no_text", &[("backend", &self.name), ("bytes", &bytes)]);
+                let no_text = sentences::output_not_text(&self.name, bytes);
                 Answer::Error(no_text)
             }
         })

@@ -12,7 +12,7 @@ use super::text;
 use crate::backend::log::{Removal, SEEN, printable_lines};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::http_client;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{Answer, BackendName, Members};
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
@@ -65,10 +65,7 @@ impl Endpoint {
             None => {
                 let more = if whole { "" } else { "more than " };
                 let bytes = body.len();
-                Answer::Error(sentence(
-                    "body_no_text",
-                    &[("backend", &self.name), ("kind", &kind), ("more", &more), ("bytes", &bytes)],
-                ))
+                Answer::Error(sentences::body_not_text(&self.name, kind, more, bytes))
             }
         })
     }

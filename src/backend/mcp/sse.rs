@@ -21,7 +21,7 @@ use url::Url;
 use super::http as streamable;
 use super::http::{Body, EVENTS, Endpoint, Http, HttpFailure, JSON, Next, Source};
 use super::verbatim::{RawRequest, only_reads, raw_request_of};
-use crate::backend::{address, error_text};
+use crate::backend::address;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -108,7 +108,11 @@ fn no_address() -> HttpFailure {
 /// The address that a stream at `base` names, if the configured headers may be sent there.
 fn own_address(base: &Url, named: &str) -> Result<Url, HttpFailure> {
     let named = base.join(named).ok().filter(|named| address::is_own(base, named));
-    named.ok_or_else(|| HttpFailure::Unreadable(error_text("foreign_address", &[])))
+    named.ok_or_else(|| {
+        let why = "its event stream names an address for messages that is not the server's own, \
+                   which is not used";
+        HttpFailure::Unreadable(why.to_owned())
+    })
 }
 
 impl Transport<RoleClient> for Sse {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
 use crate::backend::{CallError, CallOutcome, Called, Handle, TASK_SILENCE, ToolCall};
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{Answer, Ending, string_member};
 use crate::random;
 
@@ -122,11 +122,11 @@ impl Followed<'_> {
             (Status::Failed, _, error) => Err(failed(message, error)),
             (Status::Cancelled, ..) => {
                 let why = message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.');
-                Err(CallError::Refused(sentence("cancelled_by_server", &[("why", &why)])))
+                Err(CallError::Refused(sentences::cancelled_by_server(why)))
             }
             (Status::Working | Status::InputRequired, ..) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
-                Err(CallError::Refused(sentence("wants_input", &[("message", &message)])))
+                Err(CallError::Refused(sentences::input_required(message)))
             }
         }
     }

@@ -16,7 +16,6 @@ use landlock::{
     path_beneath_rules,
 };
 
-use crate::backend::error_text;
 use crate::config::Confinement;
 
 /// What a kernel must have: that of Linux 5.13.
@@ -93,7 +92,11 @@ pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String
     for path in sandbox.read.iter().chain(&sandbox.write) {
         // The rules leave out what cannot be opened, which is right for what only some systems have.
         PathFd::new(path).map_err(|error| {
-            error_text("listed_unopened", &[("path", &path.display()), ("why", &error)])
+            format!(
+                "the program's `sandbox` lists {}, which cannot be opened ({error}): make it, or \
+                 take it off the list",
+                path.display()
+            )
         })?;
     }
     enforce(allow(ruleset, sandbox, program))
@@ -123,5 +126,8 @@ fn allow(
 }
 
 fn no_landlock(why: &dyn std::fmt::Display) -> String {
-    error_text("no_landlock", &[("why", why)])
+    format!(
+        "this kernel cannot shut the program in as its `sandbox` asks ({why}): it needs Linux 5.13 \
+         or newer with Landlock switched on; or leave `sandbox` out"
+    )
 }

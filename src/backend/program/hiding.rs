@@ -16,7 +16,6 @@ use secrecy::ExposeSecret as _;
 use self::shared::Shared;
 use super::{launcher, orphans};
 use crate::config::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost};
-use crate::model::sentences::named;
 
 mod shared;
 
@@ -50,19 +49,29 @@ pub enum Exposure {
 const OWN: &str = "bridge.yaml, the state directory, and the secrets in files that bridge.yaml \
                    names";
 
-/// What to do about each exposure.
-const CURES: &str = include_str!("hiding/cures.txt");
-
 impl Exposure {
     /// What to do about it.
     pub fn cure(&self) -> &'static str {
-        let name = match self {
-            Self::Off => "off",
-            Self::Unmasked(_) => "unmasked",
-            Self::Listed(..) => "listed",
-            Self::Replaced(_) => "replaced",
-        };
-        named(CURES, name)
+        match self {
+            Self::Off => {
+                "Leave `sandbox` out, or write `sandbox: secrets`. If the program is meant to read \
+                 them, nothing is to be done."
+            }
+            Self::Unmasked(_) => {
+                "Allow the bridge to make user namespaces, or write `sandbox: secrets`, which \
+                 needs none (docs/programs.md)."
+            }
+            Self::Listed(..) => {
+                "List less in `sandbox`, or allow the bridge to make user namespaces \
+                 (docs/programs.md)."
+            }
+            Self::Replaced(_) => {
+                "If these programs may know what is in it, nothing is to be done; bridge.yaml need \
+                 not have a secret in it, as it can refer to files. Else restart the bridge. So \
+                 that it does not come again, keep the file in a directory with nothing else in \
+                 it, or write `sandbox: secrets` (docs/programs.md)."
+            }
+        }
     }
 }
 

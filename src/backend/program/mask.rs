@@ -17,7 +17,6 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use super::powers;
-use crate::backend::error_text;
 
 /// The hidden subcommand of the daemon's binary that calls [`write_maps`].
 pub const SUBCOMMAND: &str = "__map";
@@ -37,7 +36,10 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
     let here = std::env::current_dir()
         .map_err(|error| cannot("tell which its working directory is", &error))?;
     if paths.iter().any(|path| here.starts_with(path)) {
-        return Err(error_text("hidden_cwd", &[("cwd", &here.display())]));
+        return Err(format!(
+            "its working directory {} is hidden from it: set `cwd` to another one",
+            here.display()
+        ));
     }
     let had = capabilities(None).map_err(|error| cannot("read its capabilities", &error))?;
     let had = had.permitted;

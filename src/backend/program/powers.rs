@@ -8,8 +8,6 @@ use rustix::thread::{
     set_capabilities,
 };
 
-use crate::backend::error_text;
-
 /// Keeps what is in `kept`, and nothing else, whatever is run from now on. Root gets back what is in
 /// the bounding set with every program that it runs, and other users what a program's file grants;
 /// so the bounding set shrinks, too.
@@ -26,8 +24,11 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
     if more.is_empty() {
         return Ok(());
     }
-    let bits = format!("{:x}", more.bits());
-    Err(error_text("capabilities_left", &[("bits", &bits)]))
+    Err(format!(
+        "cannot take its capabilities from it (0x{:x} are left): run the bridge as another user \
+         than root, or set `sandbox: off`",
+        more.bits()
+    ))
 }
 
 /// What a program that is run now could have.

@@ -17,7 +17,7 @@ use crate::backend::{Handle, NotRecorded};
 use crate::clock;
 use crate::journal::record::{Change, Key, LongRecord, Slot};
 use crate::model::recovery::LEAST_BUDGET;
-use crate::model::sentences::sentence;
+use crate::model::sentences;
 use crate::model::{
     Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
 };
@@ -255,7 +255,7 @@ impl Calls {
         let left = within.saturating_sub(spent);
         let name = &request.name;
         let over = match (&work.handle, waits) {
-            (None, true) => (left < LEAST_BUDGET).then(|| sentence("too_late", &[("tool", name)])),
+            (None, true) => (left < LEAST_BUDGET).then(|| sentences::restart_left_no_time(name)),
             (Some(_), _) if !left.is_zero() => None,
             _ => Some(pending::lost(name)),
         };

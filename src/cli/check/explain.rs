@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::kept;
-use crate::cli::{Failure, Outcome, print};
+use crate::cli::{Failure, Outcome, failures, print};
 use crate::config::error::did_you_mean;
 use crate::config::{App, Backend, Config, Environment, find};
 use crate::model::catalog_search::{resolved, unresolved};
@@ -42,7 +42,7 @@ pub(in crate::cli) fn explain(
             Some(meant) => format!("Did you mean `{meant}`?"),
             None => format!("There are: {}.", visible::first(&names)),
         };
-        return Err(Failure::usage("no_tool", &[("tool", &tool), ("hint", &hint)]));
+        return Err(failures::no_tool(tool, hint));
     };
     let mut apps = kept::apps(&config);
     apps.retain(|app| only.is_none_or(|it| app.name.as_str() == it));

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::report::Check;
-use super::{cure, network};
+use super::{cures, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::turns::{Rank, StartKeys, Turns};
@@ -327,7 +327,7 @@ pub(super) async fn state(check: &mut Check, postgres: &Postgres) {
     }
     check.begin("durability");
     match facts.doubt() {
-        Some(doubt) => check.warn(doubt, cure("durability")),
+        Some(doubt) => check.warn(doubt, cures::DURABILITY),
         None => check.ok(format!(
             "PostgreSQL waits for a synchronous standby ({}), which loses no write if it is promoted",
             facts.synchronous_standbys
@@ -388,7 +388,7 @@ pub(super) async fn runtime(check: &mut Check, context: &Context<'_>, runtime: &
         Some(Ok(())) => check.ok("the runtime takes it"),
         Some(Err(why)) => check.fail(
             format!("asked with the credential, the runtime cannot be used: {why}"),
-            cure("runtime"),
+            cures::RUNTIME,
         ),
         None => check.ok("not tried, as a second listener would take calls from the daemon"),
     }
@@ -398,8 +398,8 @@ pub(super) async fn runtime(check: &mut Check, context: &Context<'_>, runtime: &
 fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
     match mantyx.token_failure() {
         Some(failure) if failure.grant_ended => upstream::LOG_IN_ANEW,
-        Some(failure) if failure.passes => cure("busy"),
-        _ => cure("oauth"),
+        Some(failure) if failure.passes => cures::BUSY,
+        _ => cures::OAUTH,
     }
 }
 
@@ -422,7 +422,7 @@ async fn models(
         Err(OpenError::Unsent(SendError::Token(error))) => {
             return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));
         }
-        Err(error) => return check.fail(error.to_string(), cure("not_mantyx")),
+        Err(error) => return check.fail(error.to_string(), cures::NOT_MANTYX),
     };
     let status = response.status();
     let answered = format!("MANTYX answers GET {path} with HTTP {status}");
@@ -447,15 +447,15 @@ async fn models(
         // A token may be valid for runs without the right to list models.
         StatusCode::FORBIDDEN => check.warn(
             format!("{answered}: the credential is valid, but may not do this"),
-            cure("scopes"),
+            cures::SCOPES,
         ),
         StatusCode::NOT_FOUND => check.fail(
             format!("{answered}: the credential belongs to another workspace"),
-            cure("workspace"),
+            cures::WORKSPACE,
         ),
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            check.warn(answered, cure("busy"));
+            check.warn(answered, cures::BUSY);
         }
-        _ => check.fail(answered, cure("not_mantyx")),
+        _ => check.fail(answered, cures::NOT_MANTYX),
     }
 }

@@ -2,14 +2,6 @@
 
 use super::report::Verdict;
 use super::*;
-use crate::model::sentences::tests::check_cures;
-
-#[test]
-fn the_code_names_the_cures_of_the_list_and_no_others() {
-    let code =
-        [include_str!("../doctor.rs"), include_str!("checks.rs"), include_str!("network.rs")];
-    check_cures(CURES, &code.concat());
-}
 
 #[tokio::test(start_paused = true)]
 async fn what_takes_too_long_is_told_with_the_steps_before() {

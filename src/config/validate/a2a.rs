@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Common, Inherited, Validator, Values, all, common, everybody_writes};
+use super::{Common, Inherited, Validator, all, common, everybody_writes, mistakes};
 use crate::config::{
     A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Signers, Target, file_format,
 };
@@ -37,7 +37,7 @@ impl Validator<'_> {
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false);
         let is_bundled = matches!(card, Some(CardSource::Bundled));
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
-            self.error(at.node.key(), "pin_of_bundled", &[]);
+            self.error(at.node.key(), mistakes::pin_of_bundled());
         }
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url);
         let signers = self.signature(entry.signature.as_ref(), is_bundled);
@@ -73,20 +73,20 @@ impl Validator<'_> {
         let mut given = self.given(node, &["url", "card_url", "card_file", "bundled"]);
         given.retain(|(key, _)| *key != "bundled" || bundled.is_some());
         if let [_, (_, second), ..] = given[..] {
-            return self.refuse(second.key(), "several_cards", &[]);
+            return self.refuse(second.key(), mistakes::several_cards());
         }
         match (&entry.url, &entry.card_url, &entry.card_file, bundled) {
             (Some(at), ..) => {
                 let url = self.url(at, Dialect::Own)?;
                 if url.path().contains("/.well-known/agent") {
-                    self.error(at.node, "card_address", &[]);
+                    self.error(at.node, mistakes::card_address());
                 }
                 Some(CardSource::Base(url))
             }
             (_, Some(at), ..) => self.url(at, Dialect::Own).map(CardSource::Url),
             (_, _, Some(at), _) => self.path(at).map(CardSource::File),
             (.., Some(_)) => Some(CardSource::Bundled),
-            (None, None, None, None) => self.missing(node, "no_agent", &[]),
+            (None, None, None, None) => self.missing(node, mistakes::no_agent()),
         }
     }
 
@@ -102,7 +102,7 @@ impl Validator<'_> {
                 url.host_str().is_some_and(|name| format!("{name}{port}") == *host)
             });
             if !same {
-                self.error(*node, "no_host", &[("host", &host)]);
+                self.error(*node, mistakes::no_host(host));
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
@@ -116,12 +116,12 @@ impl Validator<'_> {
     ) -> Option<Option<Signers>> {
         let Some(At { value: section, node }) = section else { return Some(None) };
         if is_bundled {
-            return self.refuse(node.key(), "signature_of_bundled", &[]);
+            return self.refuse(node.key(), mistakes::signature_of_bundled());
         }
         let files = section.keys.as_ref().map(|at| at.value.0.as_slice()).unwrap_or_default();
         if files.is_empty() {
             let at = section.keys.as_ref().map_or(*node, |at| at.node);
-            return self.missing(at, "no_signer", &[]);
+            return self.missing(at, mistakes::no_signer());
         }
         let keys: Vec<Vec<PublicKey>> = all(files.iter().map(|at| self.public_keys(at)))?;
         let required = section.required.as_ref().is_none_or(|at| at.value);
@@ -138,11 +138,9 @@ impl Validator<'_> {
                 }
                 Some(keys)
             }
-            Err(flaw) => {
-                let values: Values<'_> =
-                    &[("path", &path.display()), ("why", &flaw), ("cure", &PUBLIC)];
-                self.outside(None, || self.refuse(at.node, "unusable", values))
-            }
+            Err(flaw) => self.outside(None, || {
+                self.refuse(at.node, mistakes::unusable(path.display(), flaw, PUBLIC))
+            }),
         }
     }
 }

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::Validator;
 use super::web::is_in_the_open;
+use super::{Validator, mistakes};
 use crate::config::reference::Template;
 use crate::config::{
     At, ClientAuth, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format,
@@ -30,11 +30,11 @@ impl Validator<'_> {
     ) -> Option<Option<Arc<ClientCredentials>>> {
         let Some(At { value: auth, node }) = section else { return Some(None) };
         if headers.contains_key(header::AUTHORIZATION) {
-            self.error(node.key(), "auth_twice", &[]);
+            self.error(node.key(), mistakes::auth_twice());
         }
         match (&auth.bearer, &auth.oauth) {
-            (Some(_), Some(oauth)) => self.refuse(oauth.node.key(), "bearer_or_oauth", &[]),
-            (None, None) => self.missing(*node, "empty_auth", &[]),
+            (Some(_), Some(oauth)) => self.refuse(oauth.node.key(), mistakes::bearer_or_oauth()),
+            (None, None) => self.missing(*node, mistakes::empty_auth()),
             (Some(bearer), None) => {
                 headers.insert(header::AUTHORIZATION, self.bearer(bearer)?);
                 if url.is_some_and(is_in_the_open) {
@@ -53,7 +53,8 @@ impl Validator<'_> {
         let token = self.secret(at.node, &at.value.0, "bearer")?;
         if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
             let template = Template::parse(&at.value.0, Dialect::Own).ok();
-            return self.outside(template.as_ref(), || self.refuse(at.node, "bearer_word", &[]));
+            return self
+                .outside(template.as_ref(), || self.refuse(at.node, mistakes::bearer_word()));
         }
         let value = sensitive(&format!("Bearer {}", token.expose_secret()));
         Some(value.expect("`secret` lets only graphic ASCII in"))
@@ -66,7 +67,7 @@ impl Validator<'_> {
     ) -> Option<ClientCredentials> {
         let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
         if let (Some(at), Some(_)) = (&oauth.client_auth, &oauth.private_key) {
-            self.error(at.node.key(), "client_auth_of_key", &[]);
+            self.error(at.node.key(), mistakes::client_auth_of_key());
         }
         let shows = match (&oauth.private_key, &oauth.client_auth) {
             (Some(_), _) => Shows::Signed,
@@ -75,7 +76,7 @@ impl Validator<'_> {
         };
         let is_chosen = oauth.client_auth.is_some();
         let secret = match (&oauth.client_secret, &oauth.private_key) {
-            (Some(_), Some(key)) => self.refuse(key.node.key(), "secret_or_key", &[]),
+            (Some(_), Some(key)) => self.refuse(key.node.key(), mistakes::secret_or_key()),
             (None, Some(key)) => self.private_key(key),
             (secret, None) => self.needed_secret(*node, secret, "client_secret"),
         };
@@ -84,7 +85,7 @@ impl Validator<'_> {
                 let warning = "the client's secret travels without TLS; write https://";
                 self.private_url(at, warning).map(Some)
             }
-            None if is_socket => self.missing(*node, "no_token_url", &[]),
+            None if is_socket => self.missing(*node, mistakes::no_token_url()),
             None => Some(None),
         };
         let scopes = oauth.scopes.iter().flat_map(|at| &at.value);
@@ -94,7 +95,7 @@ impl Validator<'_> {
         if let Some(at) = &oauth.audience
             && (at.value.is_empty() || oauth.token_url.is_none())
         {
-            self.error(at.node.key(), "audience", &[]);
+            self.error(at.node.key(), mistakes::audience());
         }
         Some(ClientCredentials { id, secret, shows, is_chosen, token_url, audience, scopes })
     }
@@ -105,7 +106,7 @@ impl Validator<'_> {
             self.keep_secret(line);
         }
         if ClientKey::read(&pem).is_none() {
-            let refuse = || self.refuse(at.node, "no_private_key", &[]);
+            let refuse = || self.refuse(at.node, mistakes::no_private_key());
             return self.outside(Some(&template), refuse);
         }
         Some(pem.into())
@@ -118,10 +119,10 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         cure: &str,
     ) -> Option<String> {
-        let at = self.needed(node, at, "no_client_id", &[("cure", &cure)])?;
+        let at = self.needed(node, at, mistakes::no_client_id(cure))?;
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
         if id.is_empty() || id.chars().any(char::is_control) {
-            return self.refuse(at.node, "bad_client_id", &[]);
+            return self.refuse(at.node, mistakes::bad_client_id());
         }
         Some(id)
     }
@@ -133,7 +134,7 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         key: &str,
     ) -> Option<Secret> {
-        let at = self.needed(node, at, "no_secret", &[("key", &key)])?;
+        let at = self.needed(node, at, mistakes::no_secret(key))?;
         self.secret(at.node, &at.value.0, key).map(Secret::from)
     }
 }

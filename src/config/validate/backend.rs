@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Validator;
 use super::program::ProgramDefaults;
+use super::{Validator, mistakes};
 use crate::config::document::Kind;
 use crate::config::error::did_you_mean;
 use crate::config::file_format::{File, Mcp, Redact};
@@ -150,11 +150,7 @@ impl Validator<'_> {
         backends: &Backends,
     ) -> Option<BackendName> {
         if !backends.written.contains_key(name) {
-            self.error(
-                node,
-                "no_backend",
-                &[("name", &name), ("cure", &backends.candidates(name))],
-            );
+            self.error(node, mistakes::no_backend(name, backends.candidates(name)));
         }
         backends.ready.get_key_value(name).map(|(name, _)| name.clone())
     }
@@ -178,14 +174,14 @@ impl Validator<'_> {
                         Ok(plain) => format!("{bad}: write `{plain}`"),
                         Err(_) => bad.to_string(),
                     };
-                    self.error(key, "backend_name", &[("name", name), ("cure", &cure)]);
+                    self.error(key, mistakes::backend_name(name, cure));
                 }
                 if Own::named(name).is_some() || name == loom::CONFIRMATION {
-                    self.error(key, "own_name", &[("name", &name)]);
+                    self.error(key, mistakes::own_name(name));
                 }
                 if let Some(&first) = names.get(name) {
                     let line = self.line(first);
-                    self.error(key, "backend_twice", &[("name", &name), ("line", &line)]);
+                    self.error(key, mistakes::backend_twice(name, line));
                 } else {
                     names.insert(name.clone(), node.id);
                 }
@@ -240,7 +236,7 @@ impl Validator<'_> {
             let which =
                 if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };
             let waited = format_duration(waited);
-            self.error(at.node, "ends_first", &[("which", &which), ("waited", &waited)]);
+            self.error(at.node, mistakes::ends_first(which, waited));
         }
         Some(after)
     }
@@ -268,7 +264,7 @@ impl Validator<'_> {
     pub(super) fn max_result(&self, at: Option<&At<SizeText>>) -> Option<usize> {
         let At { value: SizeText(bytes), node } = at?;
         if !(LEAST..=Answer::MAX_RESULT).contains(bytes) {
-            self.error(*node, "result_size", &[]);
+            self.error(*node, mistakes::result_size());
         }
         Some(*bytes)
     }
@@ -287,18 +283,18 @@ impl Validator<'_> {
     fn redact(&self, At { value: entry, node }: &At<Redact>) -> Option<Pattern> {
         let with = entry.with.as_ref().map(|at| at.value.as_str());
         match (&entry.pattern, &entry.known) {
-            (Some(_), Some(at)) => self.refuse(at.node.key(), "pattern_and_use", &[]),
+            (Some(_), Some(at)) => self.refuse(at.node.key(), mistakes::pattern_and_use()),
             (None, Some(at)) => Some(Pattern::known(at.value, with)),
             (Some(at), None) => match Pattern::new(&at.value, with) {
                 Ok(pattern) if !pattern.matches_nothing() => Some(pattern),
-                Ok(_) => self.refuse(at.node, "matches_nothing", &[]),
+                Ok(_) => self.refuse(at.node, mistakes::matches_nothing()),
                 Err(error) => {
                     let why = error.to_string();
                     let why = why.lines().last().unwrap_or_default().trim();
-                    self.refuse(at.node, "no_regex", &[("why", &why)])
+                    self.refuse(at.node, mistakes::no_regex(why))
                 }
             },
-            (None, None) => self.missing(*node, "no_pattern", &[]),
+            (None, None) => self.missing(*node, mistakes::no_pattern()),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use super::{Validator, Values, everybody_reads, optional};
+use super::{Validator, everybody_reads, mistakes, optional};
 use crate::clock;
 use crate::config::environment::SmallFile;
 use crate::config::{At, Auth, Dialect, Files, Listen, ListenValue, NodeId, file_format};
@@ -42,7 +42,7 @@ impl Validator<'_> {
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
                 let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
-                    self.missing::<()>(*node, "listens_nowhere", &[]);
+                    self.missing::<()>(*node, mistakes::listens_nowhere());
                 }
                 Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
             }
@@ -53,13 +53,13 @@ impl Validator<'_> {
         let file_format::Tls { cert, key, client_ca } = &at.value;
         let path = |written: &Option<At<String>>, name: &str| match written {
             Some(at) => self.path(at),
-            None => self.missing(at.node, "no_listener_file", &[("name", &name)]),
+            None => self.missing(at.node, mistakes::no_listener_file(name)),
         };
         let cert = path(cert, "cert");
         let key = path(key, "key");
         let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
-            self.error(at.node.key(), "no_tcp", &[]);
+            self.error(at.node.key(), mistakes::no_tcp());
         }
         Some(Files { cert: cert?, key: key?, client_ca })
     }
@@ -85,8 +85,7 @@ impl Validator<'_> {
         let facts = match files.load(|path| Ok(self.env.read(path)?.text)) {
             Ok(settings) => settings.facts,
             Err(error) => {
-                let values: Values<'_> = &[("message", &error), ("cure", &error.cure)];
-                return self.error(place(error.which), "as_said", values);
+                return self.error(place(error.which), mistakes::as_said(&error, error.cure));
             }
         };
         let until = humantime::format_rfc3339_seconds(facts.not_after);
@@ -108,7 +107,7 @@ impl Validator<'_> {
         let host = named.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
-            return self.refuse(at.node, "host_name", &[("value", &at.value)]);
+            return self.refuse(at.node, mistakes::host_name(&at.value));
         }
         Some(text)
     }
@@ -117,7 +116,7 @@ impl Validator<'_> {
         let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
         let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
         if let Some(open) = listen.and_then(open) {
-            self.error(*node, "is_open", &[("open", &open)]);
+            self.error(*node, mistakes::is_open(open));
         }
         Auth::Off
     }
@@ -129,14 +128,14 @@ impl Validator<'_> {
         has_tls: bool,
     ) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
-            self.missing::<()>(node, "no_address", &[]);
+            self.missing::<()>(node, mistakes::no_address());
         }
         let mut addresses = Vec::new();
         let mut complete = true;
         for at in items {
             match self.address(at, has_tls) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
-                    self.error(at.node, "address_twice", &[("address", &address)]);
+                    self.error(at.node, mistakes::address_twice(address));
                 }
                 Some(address) => addresses.push(address),
                 None => complete = false,
@@ -154,9 +153,9 @@ impl Validator<'_> {
         let Some(address) = address else {
             let port = resolved.rsplit(':').next().and_then(|port| port.parse::<u64>().ok());
             if let Some(port) = port.filter(|port| *port > 65_535) {
-                return self.refuse(*node, "no_port", &[("port", &port)]);
+                return self.refuse(*node, mistakes::no_port(port));
             }
-            return self.refuse(*node, "bad_address", &[("text", &text)]);
+            return self.refuse(*node, mistakes::bad_address(text));
         };
         if only_with_ipv6(address) && !self.has_ipv6() {
             let message = "this machine has no IPv6, so that nothing can listen there; the bridge \
@@ -164,7 +163,7 @@ impl Validator<'_> {
             self.warn(*node, message);
         }
         if !has_tls && !address.ip().is_loopback() {
-            self.error(*node, "needs_tls", &[("address", &address), ("port", &address.port())]);
+            self.error(*node, mistakes::needs_tls(address, address.port()));
         }
         Some(address)
     }

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::value::RawValue;
 
 use super::program::{ProgramDefaults, ProgramKeys};
-use super::{Common, Inherited, Validator, all, common};
+use super::{Common, Inherited, Validator, all, common, mistakes};
 use crate::config::document::{Kind, Node};
 use crate::config::{
     Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
@@ -65,10 +65,10 @@ impl Validator<'_> {
         let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {
             Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
-                self.refuse(node.id, "schema_of_object", &[])
+                self.refuse(node.id, mistakes::schema_of_object())
             }
             Some(_) => Some(text),
-            None => self.refuse(id.key(), "schema_type", &[]),
+            None => self.refuse(id.key(), mistakes::schema_type()),
         }
     }
 
@@ -85,16 +85,16 @@ impl Validator<'_> {
         }
         match (&entry.http, &entry.command) {
             (Some(http), Some(command)) => {
-                self.refuse(http.node.max(command.node).key(), "http_or_command", &[])
+                self.refuse(http.node.max(command.node).key(), mistakes::http_or_command())
             }
-            (None, None) => self.missing(node, "no_action", &[]),
+            (None, None) => self.missing(node, mistakes::no_action()),
             (Some(http), None) => {
                 self.check_foreign_keys(node, &["env", "cwd", "sandbox"], "http");
                 self.local_http(http)
             }
             (None, Some(command)) => {
                 let Some((program, args)) = command.value.split_first() else {
-                    return self.refuse(command.node, "empty_command", &[]);
+                    return self.refuse(command.node, mistakes::empty_command());
                 };
                 let program = At { value: program.value.0.clone(), node: program.node };
                 let keys = ProgramKeys {
@@ -114,7 +114,7 @@ impl Validator<'_> {
         let At { value: http, node } = at;
         let method = http.method.as_ref().map_or(HttpMethod::Post, |at| at.value).as_str();
         let method = Method::from_bytes(method.as_bytes()).expect("its word is a method");
-        let url = self.needed(*node, &http.url, "no_request", &[])?;
+        let url = self.needed(*node, &http.url, mistakes::no_request())?;
         let url = self.url(url, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
         let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
@@ -132,7 +132,7 @@ impl Validator<'_> {
             Kind::Int(value, _) => value.to_string(),
             Kind::Float(value, _) if value.is_finite() => value.to_string(),
             Kind::Float(..) => {
-                return self.refuse(*id, "no_json_number", &[]);
+                return self.refuse(*id, mistakes::no_json_number());
             }
             Kind::Str(value) => quoted(value),
             Kind::Seq(items) => {

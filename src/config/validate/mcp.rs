@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::program::{ProgramDefaults, ProgramKeys, StartKeys};
 use super::web::is_socket;
-use super::{Common, Inherited, Validator, common, everybody_reads};
+use super::{Common, Inherited, Validator, common, everybody_reads, mistakes};
 use crate::config::{
     At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Secret,
     Target, file_format,
@@ -54,8 +54,8 @@ impl Validator<'_> {
         programs: &ProgramDefaults,
     ) -> Option<Mcp> {
         match (&entry.command, &entry.url) {
-            (Some(_), Some(url)) => self.refuse(url.node.key(), "command_or_url", &[]),
-            (None, None) => self.missing(node, "no_server", &[]),
+            (Some(_), Some(url)) => self.refuse(url.node.key(), mistakes::command_or_url()),
+            (None, None) => self.missing(node, mistakes::no_server()),
             (Some(command), None) => {
                 self.check_transport(entry, true);
                 self.check_foreign_keys(node, &["headers", "auth", "tls", "listen"], "command");
@@ -110,10 +110,10 @@ impl Validator<'_> {
         let Some(at) = &entry.transport else { return };
         match (at.value, is_stdio) {
             (McpTransport::Stdio, false) => {
-                self.error(at.node, "url_on_stdio", &[]);
+                self.error(at.node, mistakes::url_on_stdio());
             }
             (McpTransport::StreamableHttp | McpTransport::Http | McpTransport::Sse, true) => {
-                self.error(at.node, "command_on_stdio", &[]);
+                self.error(at.node, mistakes::command_on_stdio());
             }
             _ => (),
         }
@@ -153,11 +153,7 @@ impl Validator<'_> {
             let assignment = line.strip_prefix("export ").unwrap_or(line);
             let Some((name, value)) = assignment.split_once('=') else {
                 return self.outside(None, || {
-                    self.refuse(
-                        at.node,
-                        "no_assignment",
-                        &[("path", &path.display()), ("number", &(number + 1))],
-                    )
+                    self.refuse(at.node, mistakes::no_assignment(path.display(), number + 1))
                 });
             };
             let value = value.trim();
@@ -184,7 +180,7 @@ impl Validator<'_> {
     fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
         let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
         if !prefix.chars().all(is_tool_char) || prefix.len() > BackendName::MAX_LEN + 1 {
-            self.error(*node, "bad_prefix", &[("prefix", &prefix)]);
+            self.error(*node, mistakes::bad_prefix(prefix));
         }
         prefix.clone()
     }
@@ -193,10 +189,10 @@ impl Validator<'_> {
         let mut rename: BTreeMap<String, String> = BTreeMap::new();
         for (old, At { value: new, node }) in section.iter().flat_map(|at| &at.value) {
             if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {
-                self.error(*node, "tool_name", &[("new", &new), ("most", &MAX_TOOL_NAME)]);
+                self.error(*node, mistakes::tool_name(new, MAX_TOOL_NAME));
             }
             if let Some((first, _)) = rename.iter().find(|(_, taken)| *taken == new) {
-                self.error(*node, "renamed_already", &[("first", &first), ("new", &new)]);
+                self.error(*node, mistakes::renamed_already(first, new));
             }
             rename.insert(old.clone(), new.clone());
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
-use super::{Validator, all, optional, plain_secret};
+use super::{Validator, all, mistakes, optional, plain_secret};
 use crate::config::deserialize::Mistake;
 use crate::config::document::{Kind, Node};
 use crate::config::reference::{looks_secret, scheme_and_token};
@@ -88,7 +88,7 @@ impl Validator<'_> {
             Some(At { value: DurationOrOff(None), .. }) => None,
             Some(At { value: DurationOrOff(Some(time)), node }) => {
                 if !(MIN_IDLE..=MAX_IDLE).contains(time) {
-                    self.error(*node, "idle_stop", &[]);
+                    self.error(*node, mistakes::idle_stop());
                 }
                 Some(*time)
             }
@@ -151,7 +151,7 @@ impl Validator<'_> {
     /// Refuses keys of another kind of entry in the map `node`.
     pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
         for (key, node) in self.given(node, keys) {
-            self.error(node.key(), "foreign_key", &[("key", &key), ("beside", &beside)]);
+            self.error(node.key(), mistakes::foreign_key(key, beside));
         }
     }
 
@@ -168,7 +168,7 @@ impl Validator<'_> {
     fn command(&self, at: &At<String>, dialect: Dialect) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
         if command.is_empty() || command.contains('\0') {
-            return self.refuse(at.node, "no_program", &[]);
+            return self.refuse(at.node, mistakes::no_program());
         }
         if command == OWN_PROGRAM {
             let own = self.env.own_program.as_deref().and_then(Path::to_str);
@@ -180,7 +180,7 @@ impl Validator<'_> {
             self.warn(at.node, "the program's name has a space; arguments go into `args`");
         }
         if at.value.contains(' ') && !at.value.contains(['/', '$']) {
-            self.error(at.node, "spaces", &[]);
+            self.error(at.node, mistakes::spaces());
         }
         // A path with a slash starts at the file's directory, like every path in the file.
         if command.contains('/') {
@@ -210,7 +210,7 @@ impl Validator<'_> {
         all(items.iter().map(|At { value: Scalar(text), node }| {
             let (value, template) = self.resolve_with(*node, text, dialect, env)?;
             if value.contains('\0') {
-                self.outside(Some(&template), || self.error(*node, "zero_in_argument", &[]));
+                self.outside(Some(&template), || self.error(*node, mistakes::zero_in_argument()));
             }
             if text.starts_with("~/") || text.starts_with("$HOME") {
                 self.warn(*node, "there is no shell that replaces this; write ${env:HOME}");
@@ -274,11 +274,11 @@ impl Validator<'_> {
     ) -> Option<BTreeMap<String, Secret>> {
         let own = section.iter().flat_map(|section| &section.value).map(|(name, at)| {
             if name.is_empty() || name.contains(['=', '\0']) {
-                self.error(at.node.key(), "variable_name", &[("name", &name)]);
+                self.error(at.node.key(), mistakes::variable_name(name));
             }
             let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
             if value.contains('\0') {
-                self.outside(Some(&template), || self.error(at.node, "zero_in_variable", &[]));
+                self.outside(Some(&template), || self.error(at.node, mistakes::zero_in_variable()));
             }
             let is_value = !value.is_empty() && !value.starts_with('/');
             let is_secret = looks_secret(name) || scheme_and_token(&value).is_some();

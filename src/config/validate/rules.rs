@@ -5,7 +5,7 @@
 
 use globset::Glob;
 
-use super::{MAX_REFRESH, Validator, Values, all};
+use super::{MAX_REFRESH, Validator, all, mistakes};
 use crate::config::file_format::Condition as Comparison;
 use crate::config::scalars::Globs as Written;
 use crate::config::{At, GlobOrRule, List, NodeId, Quota, ToolFilter, file_format};
@@ -48,9 +48,9 @@ impl Validator<'_> {
                 self.rule(*node, &At { value: glob.clone(), node: *node }, &[])
             }
             GlobOrRule::Rule(file_format::Rule { tool, when }) => {
-                let tool = self.needed(*node, tool, "rule_tool", &[])?;
+                let tool = self.needed(*node, tool, mistakes::rule_tool())?;
                 let Some(when) = when.as_ref().filter(|when| !when.value.is_empty()) else {
-                    return self.missing(*node, "rule_when", &[]);
+                    return self.missing(*node, mistakes::rule_when());
                 };
                 self.at_most(when.node, when.value.len(), MAX_CONDITIONS, "conditions");
                 self.rule(*node, tool, &when.value)
@@ -64,7 +64,7 @@ impl Validator<'_> {
         let with_conditions = rules.iter().filter(|rule| !rule.when.is_empty()).count();
         self.at_most(whole, with_conditions, MAX_RULES, "rules");
         Globs::new(rules).unwrap_or_else(|error| {
-            self.error(whole, "no_globs", &[("error", &error)]);
+            self.error(whole, mistakes::no_globs(error));
             Globs::default()
         })
     }
@@ -80,8 +80,7 @@ impl Validator<'_> {
 
     fn glob(&self, At { value, node }: &At<String>, cure: &str) -> Option<Glob> {
         let told = |error: globset::Error| {
-            let values: Values<'_> = &[("glob", value), ("why", error.kind()), ("cure", &cure)];
-            self.error(*node, "no_glob", values);
+            self.error(*node, mistakes::no_glob(value, error.kind(), cure));
         };
         Glob::new(value).map_err(told).ok()
     }
@@ -89,8 +88,8 @@ impl Validator<'_> {
     fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
         let Comparison { path, gt, lt, glob } = value;
         let At { value: path, node: path_node } =
-            self.needed(*node, path, "condition_path", &[])?;
-        let keys = keys(path).or_else(|| self.refuse(*path_node, "no_pointer", &[("path", &path)]));
+            self.needed(*node, path, mistakes::condition_path())?;
+        let keys = keys(path).or_else(|| self.refuse(*path_node, mistakes::no_pointer(path)));
         let cure = "write a text as the argument has it, with * for any characters";
         let tests = [
             gt.as_ref().map(|at| Some(Test::Gt(self.limit(at)?))),
@@ -100,13 +99,13 @@ impl Validator<'_> {
         let mut tests = tests.into_iter().flatten();
         match (tests.next(), tests.next()) {
             (Some(test), None) => Some(Condition { path: path.clone(), keys: keys?, test: test? }),
-            (None, _) => self.missing(*node, "no_comparison", &[]),
-            (Some(_), Some(_)) => self.refuse(*node, "two_comparisons", &[]),
+            (None, _) => self.missing(*node, mistakes::no_comparison()),
+            (Some(_), Some(_)) => self.refuse(*node, mistakes::two_comparisons()),
         }
     }
 
     fn limit(&self, &At { value, node }: &At<f64>) -> Option<f64> {
-        let refuse = || self.refuse(node, "no_limit", &[]);
+        let refuse = || self.refuse(node, mistakes::no_limit());
         if value.is_finite() { Some(value) } else { refuse() }
     }
 
@@ -122,7 +121,7 @@ impl Validator<'_> {
         let policy = self.approve(at);
         let Some(At { value: Written(written), node }) = at else { return policy };
         for at in written.iter().filter(|at| is_word(at)) {
-            self.error(at.node, "agent_destroys", &[]);
+            self.error(at.node, mistakes::agent_destroys());
         }
         let conditions = written.iter().filter_map(|at| match &at.value {
             GlobOrRule::Rule(rule) => rule.when.as_ref(),
@@ -130,11 +129,11 @@ impl Validator<'_> {
         });
         let paths = conditions.flat_map(|when| &when.value).filter_map(|at| at.value.path.as_ref());
         for path in paths.filter(|path| !path.value.eq_ignore_ascii_case("/message")) {
-            self.error(path.node, "agent_argument", &[("path", &path.value)]);
+            self.error(path.node, mistakes::agent_argument(&path.value));
         }
         let asks_nothing = !policy.tools.is_empty() && !policy.tools.has(name.as_str());
         if asks_nothing && !policy.destructive {
-            self.error(*node, "agent_glob", &[("name", &name)]);
+            self.error(*node, mistakes::agent_glob(name));
         }
         policy
     }
@@ -142,23 +141,23 @@ impl Validator<'_> {
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
         let file_format::Quota { calls, per, identical } = &at.value;
         let length = self.duration(per.as_ref(), MAX_REFRESH, "");
-        let missing = |name| self.missing(at.node, name, &[]);
+        let missing = |text| self.missing(at.node, text);
         let of_time = match (calls, length) {
             (Some(calls), Some(length)) => {
                 self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
                 Some((calls.value.0, length))
             }
             (None, None) if identical.is_some() => None,
-            (None, None) => return missing("empty_quota"),
-            (Some(_), None) => return missing("no_per"),
-            (None, Some(_)) => return missing("no_calls"),
+            (None, None) => return missing(mistakes::empty_quota()),
+            (Some(_), None) => return missing(mistakes::no_per()),
+            (None, Some(_)) => return missing(mistakes::no_calls()),
         };
         Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
     }
 
     fn at_most(&self, node: NodeId, count: usize, most: usize, what: &str) {
         if count > most {
-            self.error(node, "too_many", &[("count", &count), ("what", &what), ("most", &most)]);
+            self.error(node, mistakes::too_many(count, what, most));
         }
     }
 }

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, header};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::Validator;
 use super::backend::Backends;
+use super::{Validator, mistakes};
 use crate::config::file_format::File;
 use crate::config::{
     App, At, Dialect, HsafaApi, NodeId, Runtime, RuntimeKind, RuntimeLink, Wire, Written,
@@ -30,7 +30,7 @@ impl Validator<'_> {
             self.check_app_name(*node, name);
             let default = file.apps.is_none() && name == App::DEFAULT;
             if default || file.apps.as_ref().is_some_and(|apps| apps.value.contains_key(name)) {
-                self.error(node.key(), "runtime_is_app", &[("name", &name)]);
+                self.error(node.key(), mistakes::runtime_is_app(name));
             }
             let rights = self.rights(entry.backends.as_ref(), entry.tools.as_ref(), backends);
             let Some(link) = self.runtime_link(*node, entry) else { continue };
@@ -45,7 +45,7 @@ impl Validator<'_> {
     }
 
     fn runtime_link(&self, node: NodeId, entry: &file_format::Runtime) -> Option<RuntimeLink> {
-        let kind = self.needed(node, &entry.kind, "no_kind", &[])?;
+        let kind = self.needed(node, &entry.kind, mistakes::no_kind())?;
         let url = self.runtime_url(node, entry, kind.value);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url.as_deref())?;
         let wire = self.wire(node, entry, kind.value)?;
@@ -70,7 +70,7 @@ impl Validator<'_> {
         if entry.url.is_none() && kind == RuntimeKind::ClaudeEnvironment {
             return Some(Url::parse(CLAUDE).expect("the constant is a URL").into());
         }
-        let at = self.needed(node, &entry.url, "no_gateway", &[])?;
+        let at = self.needed(node, &entry.url, mistakes::no_gateway())?;
         self.private_url(at, "the credential travels without TLS; write https:// in the URL")
     }
 
@@ -81,7 +81,7 @@ impl Validator<'_> {
             let environment = self.runtime_text(node, &entry.environment, "environment")?;
             return Some(Wire::Claude { environment });
         }
-        let api = self.needed(node, &entry.api, "no_api", &[])?;
+        let api = self.needed(node, &entry.api, mistakes::no_api())?;
         if api.value == HsafaApi::V3 {
             foreign(&["api_base", "skill", "environment"], "api: v3");
             let timeout = self.duration(entry.timeout.as_ref(), MAX_TIMEOUT, "");
@@ -95,10 +95,10 @@ impl Validator<'_> {
 
     /// A text that becomes one segment of a path.
     fn runtime_text(&self, node: NodeId, at: &Option<At<String>>, key: &str) -> Option<String> {
-        let at = self.needed(node, at, "no_runtime_key", &[("key", &key)])?;
+        let at = self.needed(node, at, mistakes::no_runtime_key(key))?;
         let text = self.open_text(at.node, &at.value, Dialect::Own)?;
         if matches!(text.as_str(), "" | "." | "..") {
-            return self.refuse(at.node, "runtime_text", &[("text", &text), ("key", &key)]);
+            return self.refuse(at.node, mistakes::runtime_text(text, key));
         }
         Some(text)
     }

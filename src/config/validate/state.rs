@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Validator, optional, plain_secret};
+use super::{Validator, mistakes, optional, plain_secret};
 use crate::config::{At, Dialect, Upstream, file_format};
 use crate::journal::Postgres;
 
@@ -15,15 +15,15 @@ impl Validator<'_> {
         upstream: Option<&Upstream>,
     ) -> Option<Postgres> {
         if matches!(upstream, Some(Upstream::Sandbox { .. })) {
-            self.error(at.node, "sandbox_state", &[]);
+            self.error(at.node, mistakes::sandbox_state());
         }
         let section = &at.value;
-        let written = self.needed(at.node, &section.postgres, "no_postgres", &[])?;
+        let written = self.needed(at.node, &section.postgres, mistakes::no_postgres())?;
         let (text, template) = self.resolve(written.node, &written.value.0, Dialect::Own)?;
         // The error of the library may quote the password.
         let url = text.trim().parse::<tokio_postgres::Config>().ok();
         let Some(url) = url.filter(|url| !url.get_hosts().is_empty()) else {
-            return self.refuse(written.node, "no_database", &[]);
+            return self.refuse(written.node, mistakes::no_database());
         };
         if let Some(password) = url.get_password() {
             self.keep_secret(&String::from_utf8_lossy(password));
@@ -39,7 +39,7 @@ impl Validator<'_> {
         if let Some(at) = &section.schema
             && !(begins && is_free && schema.bytes().all(is_part))
         {
-            self.error(at.node, "schema_name", &[]);
+            self.error(at.node, mistakes::schema_name());
         }
         let longest = Duration::from_secs(60);
         let within = self.duration(section.statement_timeout.as_ref(), longest, "");

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::backend::Backends;
 use super::web::is_in_the_open;
-use super::{Validator, optional};
+use super::{Validator, mistakes, optional};
 use crate::config::{
     App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
     RefreshGrant, San, Scalar, TokenHash, Upstream, file_format,
@@ -30,12 +30,12 @@ const SHORT_TOKEN: usize = 16;
 impl Validator<'_> {
     pub(super) fn upstream(&self, section: Option<&At<file_format::Upstream>>) -> Option<Upstream> {
         let Some(At { value: upstream, node }) = section else {
-            return self.missing(self.document.root.id, "no_upstream", &[]);
+            return self.missing(self.document.root.id, mistakes::no_upstream());
         };
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
             for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
-                self.error(node.key(), "sandbox_clash", &[("key", &key)]);
+                self.error(node.key(), mistakes::sandbox_clash(key));
             }
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
@@ -47,8 +47,10 @@ impl Validator<'_> {
         let credential = match (&upstream.credential, &upstream.oauth) {
             (Some(at), None) => self.credential(at),
             (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
-            (Some(_), Some(oauth)) => self.refuse(oauth.node.key(), "credential_or_oauth", &[]),
-            (None, None) => self.missing(*node, "no_credential", &[]),
+            (Some(_), Some(oauth)) => {
+                self.refuse(oauth.node.key(), mistakes::credential_or_oauth())
+            }
+            (None, None) => self.missing(*node, mistakes::no_credential()),
         };
         let tls = self.server_tls(upstream.tls.as_ref(), Dialect::Own, base_url.as_ref());
         Some(Upstream::Mantyx(Mantyx {
@@ -79,7 +81,7 @@ impl Validator<'_> {
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
-                self.missing::<()>(*node, "no_app_token", &[("name", &name)]);
+                self.missing::<()>(*node, mistakes::no_app_token(name));
                 continue;
             }
             let token = optional(&app.token, |written| self.app_token(written, &apps));
@@ -106,18 +108,18 @@ impl Validator<'_> {
     }
 
     fn no_app(&self, apps: NodeId) {
-        self.missing::<()>(apps, "no_app", &[]);
+        self.missing::<()>(apps, mistakes::no_app());
     }
 
     /// Checks the name of an app or a runtime.
     pub(super) fn check_app_name(&self, node: NodeId, name: &str) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
-            self.error(node.key(), "app_name", &[("name", &name)]);
+            self.error(node.key(), mistakes::app_name(name));
         }
     }
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
-        let per_second = self.needed(*node, &rate.per_second, "no_per_second", &[])?;
+        let per_second = self.needed(*node, &rate.per_second, mistakes::no_per_second())?;
         // Exact up to 2^53, which is more than any client sends.
         let number = |at: &At<Count>| at.value.0 as f64;
         let per_second = number(per_second);
@@ -133,7 +135,7 @@ impl Validator<'_> {
         }
         let token = TokenHash::new(token.expose_secret().as_bytes());
         if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
-            self.error(written.node, "same_token", &[("name", &other.name)]);
+            self.error(written.node, mistakes::same_token(&other.name));
         }
         Some(token)
     }
@@ -144,14 +146,14 @@ impl Validator<'_> {
         for At { value, node } in &at.value {
             let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
             let Some(uid) = self.uid(&text) else {
-                self.error(*node, "no_user", &[("text", &text)]);
+                self.error(*node, mistakes::no_user(text));
                 continue;
             };
             let other = apps.iter().find(|app| app.users.contains(&uid));
             if users.contains(&uid) {
-                self.error(*node, "user_twice", &[("uid", &uid)]);
+                self.error(*node, mistakes::user_twice(uid));
             } else if let Some(other) = other {
-                self.error(*node, "user_of_another", &[("uid", &uid), ("name", &other.name)]);
+                self.error(*node, mistakes::user_of_another(uid, &other.name));
             }
             users.push(uid);
         }
@@ -174,7 +176,7 @@ impl Validator<'_> {
         let asked =
             |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
-            self.error(at.node.key(), "no_client_ca", &[]);
+            self.error(at.node.key(), mistakes::no_client_ca());
         }
         let mut names = Vec::new();
         for At { value, node } in &at.value {
@@ -182,14 +184,14 @@ impl Validator<'_> {
             let name = match San::parse(&text) {
                 Ok(name) => name,
                 Err(bad) => {
-                    self.error(*node, "no_san", &[("value", &value), ("bad", &bad)]);
+                    self.error(*node, mistakes::no_san(value, bad));
                     continue;
                 }
             };
             let others =
                 apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
             if let Some(other) = others {
-                self.error(*node, "same_san", &[("name", &other.name)]);
+                self.error(*node, mistakes::same_san(&other.name));
             }
             names.push(name);
         }
@@ -218,7 +220,7 @@ impl Validator<'_> {
         };
         let Some((name, app)) = found else {
             let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
-            return self.missing(*node, "no_token_here", &[("which", &which)]);
+            return self.missing(*node, mistakes::no_token_here(which));
         };
         let token = match &app.value.token {
             Some(at) => Some(self.token(at.node, &at.value.0, "token")?),
@@ -240,13 +242,13 @@ impl Validator<'_> {
             let Some(backend) = self.named_backend(node.key(), name, backends) else { continue };
             // Others have no tools to choose from.
             if backends.ready[&backend].target.section() != "mcp" {
-                self.error(node.key(), "one_tool", &[("name", &name)]);
+                self.error(node.key(), mistakes::one_tool(name));
             }
             if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
-                self.error(node.key(), "not_its_backend", &[("name", &name)]);
+                self.error(node.key(), mistakes::not_its_backend(name));
             }
             if filter.allow.is_none() && filter.deny.is_none() {
-                self.missing::<()>(*node, "empty_filter", &[("name", &name)]);
+                self.missing::<()>(*node, mistakes::empty_filter(name));
             }
             let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
             tools.insert(backend, filter);
@@ -259,7 +261,7 @@ impl Validator<'_> {
         for At { value: name, node } in &names.value {
             let found = self.named_backend(*node, name, backends);
             if found.is_some_and(|found| !chosen.insert(found)) {
-                self.error(*node, "named_twice", &[("name", &name)]);
+                self.error(*node, mistakes::named_twice(name));
             }
         }
         chosen
@@ -303,7 +305,7 @@ impl Validator<'_> {
 
     fn check_encrypted(&self, node: NodeId, url: &Url, what: &str) {
         if is_in_the_open(url) {
-            self.error(node, "unencrypted", &[("what", &what)]);
+            self.error(node, mistakes::unencrypted(what));
         }
     }
 
@@ -311,7 +313,7 @@ impl Validator<'_> {
         let name = self.open_text(at.node, &at.value, Dialect::Own)?;
         // It becomes one segment of a path.
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
-            return self.refuse(at.node, "no_workspace", &[("value", &at.value)]);
+            return self.refuse(at.node, mistakes::no_workspace(&at.value));
         }
         Some(name)
     }
@@ -321,11 +323,11 @@ impl Validator<'_> {
         let url = self.checked_url(at.node, &text, &at.value)?;
         let node = at.node;
         if url.query().is_some() {
-            self.error(node, "query", &[]);
+            self.error(node, mistakes::query());
         }
         self.check_encrypted(node, &url, "credential");
         if url.path().trim_end_matches('/').ends_with("/api") || url.path().contains("/api/v1") {
-            self.error(node, "api_path", &[]);
+            self.error(node, mistakes::api_path());
         }
         Some(url)
     }

@@ -11,7 +11,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE}
 use http::{HeaderMap, HeaderName, HeaderValue};
 use url::{Host, Url};
 
-use super::{Validator, Values, everybody_reads, optional, plain_secret};
+use super::{Validator, everybody_reads, mistakes, optional, plain_secret};
 use crate::config::reference::looks_secret;
 use crate::config::{At, Dialect, Named, NodeId, Scalar, Written, file_format};
 use crate::http_client::{Tls, TlsFlaw, names_link_local, sensitive};
@@ -67,30 +67,30 @@ impl Validator<'_> {
         let url = match Url::parse(text) {
             Ok(url) => url,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
-                return self.refuse(node, "no_scheme", &[("shown", &shown)]);
+                return self.refuse(node, mistakes::no_scheme(shown));
             }
             Err(error) => {
-                return self.refuse(node, "no_url", &[("shown", &shown), ("error", &error)]);
+                return self.refuse(node, mistakes::no_url(shown, error));
             }
         };
         // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
-            return self.refuse(node, "user_in_url", &[]);
+            return self.refuse(node, mistakes::user_in_url());
         }
         if !matches!(url.scheme(), "http" | "https") {
             return match url.host() {
                 // Do not show the scheme of a resolved reference.
                 Some(_) if !shown.contains("${") => {
-                    self.refuse(node, "no_http", &[("scheme", &url.scheme())])
+                    self.refuse(node, mistakes::no_http(url.scheme()))
                 }
-                _ => self.refuse(node, "no_server_url", &[("shown", &shown)]),
+                _ => self.refuse(node, mistakes::no_server_url(shown)),
             };
         }
         if names_link_local(&url) {
-            self.error(node, "link_local", &[("shown", &shown)]);
+            self.error(node, mistakes::link_local(shown));
         }
         if url.fragment().is_some() {
-            self.error(node, "fragment", &[]);
+            self.error(node, mistakes::fragment());
         }
         Some(url)
     }
@@ -112,7 +112,7 @@ impl Validator<'_> {
             None => (place, None),
         };
         if socket.is_empty() || socket.contains('\0') {
-            return self.refuse(at.node, "no_socket", &[]);
+            return self.refuse(at.node, mistakes::no_socket());
         }
         self.check_shell(at.node, socket);
         let socket = self.directory.join(socket);
@@ -121,10 +121,10 @@ impl Validator<'_> {
         let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
         let path = path.as_deref().unwrap_or(DEFAULT_PATH);
         let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
-            return self.refuse(at.node, "no_socket_url", &[]);
+            return self.refuse(at.node, mistakes::no_socket_url());
         };
         if url.fragment().is_some() {
-            self.error(at.node, "fragment", &[]);
+            self.error(at.node, mistakes::fragment());
         }
         if !template.is_plain() {
             return Some((self.written(url, template.to_string()), socket));
@@ -140,7 +140,7 @@ impl Validator<'_> {
     pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
         let length = path.as_os_str().len();
         if length > MAX_PATH {
-            self.error(node, "socket_path", &[("length", &length), ("most", &MAX_PATH)]);
+            self.error(node, mistakes::socket_path(length, MAX_PATH));
         }
     }
 
@@ -153,14 +153,14 @@ impl Validator<'_> {
     ) -> Option<Option<Tls>> {
         let Some(At { value: tls, node }) = section else { return Some(None) };
         if url.is_some_and(|url| url.scheme() != "https") {
-            return self.refuse(node.key(), "tls_without_https", &[]);
+            return self.refuse(node.key(), mistakes::tls_without_https());
         }
         match (&tls.ca, &tls.cert, &tls.key) {
             (None, None, None) => {
-                return self.missing(*node, "empty_tls", &[]);
+                return self.missing(*node, mistakes::empty_tls());
             }
             (_, Some(lone), None) | (_, None, Some(lone)) => {
-                return self.refuse(lone.node.key(), "cert_and_key", &[]);
+                return self.refuse(lone.node.key(), mistakes::cert_and_key());
             }
             _ => (),
         }
@@ -183,8 +183,7 @@ impl Validator<'_> {
             TlsFlaw::Key(why) => (key, why, KEY),
         };
         let Pem { node, path, .. } = file?;
-        let values: Values<'_> = &[("path", &path.display()), ("why", &why), ("cure", &cure)];
-        self.outside(None, || self.refuse(node, "unusable", values))
+        self.outside(None, || self.refuse(node, mistakes::unusable(path.display(), why, cure)))
     }
 
     fn pem(
@@ -221,7 +220,7 @@ impl Validator<'_> {
                 continue;
             };
             if headers.contains_key(&name) {
-                self.error(at.node.key(), "header_twice", &[("name", &name)]);
+                self.error(at.node.key(), mistakes::header_twice(&name));
             }
             if url.is_some_and(is_in_the_open) && looks_secret(name.as_str()) {
                 let message = format!("`{name}` travels without TLS; write https:// in the URL");
@@ -239,16 +238,15 @@ impl Validator<'_> {
         dialect: Dialect,
     ) -> Option<(HeaderName, HeaderValue)> {
         let Ok(parsed) = name.parse::<HeaderName>() else {
-            return self.refuse(at.node.key(), "header_name", &[("name", &name)]);
+            return self.refuse(at.node.key(), mistakes::header_name(name));
         };
         if [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(&parsed) {
-            return self.refuse(at.node.key(), "header_of_connection", &[("name", &name)]);
+            return self.refuse(at.node.key(), mistakes::header_of_connection(name));
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(header) = sensitive(&value) else {
-            return self.outside(Some(&template), || {
-                self.refuse(at.node, "header_value", &[("name", &name)])
-            });
+            return self
+                .outside(Some(&template), || self.refuse(at.node, mistakes::header_value(name)));
         };
         self.keep_secret(&value);
         // Also without its scheme.

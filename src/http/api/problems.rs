@@ -3,6 +3,8 @@
 //! Must not: tell an app of another app's runs, of a backend that it may not use, or what a peer, a
 //! path or an address says.
 
+mod cures;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +22,6 @@ use crate::config::Target;
 use crate::journal::Replica;
 use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
-use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_ANEW, OpenError};
@@ -86,19 +87,19 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = of_storage(api);
-    cases.push(("memory", open(shortage(caller)), cure("memory")));
-    cases.push(("upstream", open(unreachable), cure("upstream")));
+    cases.push(("memory", open(shortage(caller)), cures::MEMORY.into()));
+    cases.push(("upstream", open(unreachable), cures::UPSTREAM.into()));
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
             [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
             [] => continue,
         };
-        cases.push(("upstream", open(Some(message)), cure("refused")));
+        cases.push(("upstream", open(Some(message)), cures::REFUSED.into()));
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
-        let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cure("token") };
+        let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cures::TOKEN.into() };
         let message = guarded(Some(message), status::NO_TOKEN);
         cases.push(("upstream", message, cure));
     }
@@ -117,7 +118,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let flaw = health.flaw.as_ref();
         let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
         cases.extend([
-            ("tls", open(end), cure("renew")),
+            ("tls", open(end), cures::RENEW.into()),
             (
                 "tls",
                 guarded(error, "The new certificate was not taken."),
@@ -131,10 +132,10 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
     {
         let used_up = app.quota.as_ref().and_then(|quota| quota.used_up());
-        cases.push(("quota", open(used_up), cure("quota")));
+        cases.push(("quota", open(used_up), cures::QUOTA.into()));
     }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
-    cases.push(("audit", guarded(audit, "The audit log cannot be written."), cure("audit")));
+    cases.push(("audit", guarded(audit, "The audit log cannot be written."), cures::AUDIT.into()));
     cases
 }
 
@@ -143,9 +144,9 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
     let journal = api.runs.journal().health();
     let replica = api.runs.journal().replica();
     let in_the_way = match (replica.is_some(), journal.is_full) {
-        (true, _) => cure("database"),
-        (false, true) => cure("full"),
-        (false, false) => cure("journal"),
+        (true, _) => cures::DATABASE.into(),
+        (false, true) => cures::FULL.into(),
+        (false, false) => cures::JOURNAL.into(),
     };
     let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
@@ -160,12 +161,20 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
         (
             "journal",
             guarded(journal.rewritten, "The journal's file was removed or changed."),
-            cure("rewritten"),
+            cures::REWRITTEN.into(),
         ),
-        ("journal", guarded(doubt, "The database may lose writes."), cure("durability")),
-        ("journal", guarded(lost, "A part of the journal was lost."), cure("lost")),
-        ("replicas", guarded(replica.and_then(Replica::disagreement), differ), cure("replicas")),
-        ("state", guarded(unwritten, "The state directory cannot be written."), cure("state")),
+        ("journal", guarded(doubt, "The database may lose writes."), cures::DURABILITY.into()),
+        ("journal", guarded(lost, "A part of the journal was lost."), cures::LOST.into()),
+        (
+            "replicas",
+            guarded(replica.and_then(Replica::disagreement), differ),
+            cures::REPLICAS.into(),
+        ),
+        (
+            "state",
+            guarded(unwritten, "The state directory cannot be written."),
+            cures::STATE.into(),
+        ),
         ("state", guarded(is_exposed, exposed), cure_of_exposed.into()),
     ]
 }
@@ -183,9 +192,9 @@ fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
         let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
         let name = runtime.name.as_str();
         cases.extend([
-            (name, guarded(down, status::UNHEARD), cure("runtime")),
-            (name, open(gap), cure("gap")),
-            (name, guarded(untaken, "It has not taken answers that wait."), cure("runtime")),
+            (name, guarded(down, status::UNHEARD), cures::RUNTIME.into()),
+            (name, open(gap), cures::GAP.into()),
+            (name, guarded(untaken, "It has not taken answers that wait."), cures::RUNTIME.into()),
         ]);
     }
     cases
@@ -268,20 +277,20 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let error = backend.last_error.as_deref();
     let target = &handle.rules.target;
     let why = match &known.last_failure {
-        Some(failure) if caller.is_operator => failure.cure(target),
-        Some(_) => "the operator of the bridge sees what to do".to_owned(),
+        Some(failure) if caller.is_operator => capitalised(&failure.cure(target)),
+        Some(_) => "The operator of the bridge sees what to do".to_owned(),
         None => String::new(),
     };
     let (otherwise, cure_of_failure) =
         match (backend.state.as_str(), backend.breaker.state.as_str()) {
             ("down", _) if matches!(target, Target::Unresolved(_)) => {
-                (Some("It cannot be reached."), backend_cure("unresolved", name, &why))
+                (Some("It cannot be reached."), cures::unresolved(&why).into())
             }
-            ("down", _) => (Some("There is no connection."), backend_cure("down", name, &why)),
-            ("degraded", _) => {
-                (Some("The last refresh failed."), backend_cure("degraded", name, &why))
+            ("down", _) => (Some("There is no connection."), cures::down(name, &why).into()),
+            ("degraded", _) => (Some("The last refresh failed."), cures::degraded(&why).into()),
+            (_, "open" | "half-open") => {
+                (Some("Its last calls got no answer."), cures::BREAKER.into())
             }
-            (_, "open" | "half-open") => (Some("Its last calls got no answer."), cure("breaker")),
             _ => (None, Cow::default()),
         };
     let failure = otherwise.map(|otherwise| error.unwrap_or(otherwise).to_owned());
@@ -304,10 +313,10 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
         (open(idle_globs), globs::CURE.into()),
-        (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cure("quota")),
+        (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cures::QUOTA.into()),
         (
             guarded(unsigned, "Its card counts as not signed, and is taken nevertheless."),
-            cure("signature"),
+            cures::SIGNATURE.into(),
         ),
         (
             guarded(
@@ -318,9 +327,9 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         ),
         (
             guarded(unaccepted(&known.review), "It is not as the operator has accepted it."),
-            backend_cure("pin", name, ""),
+            cures::pin(name).into(),
         ),
-        (guarded(unkept, "What was accepted of it is not on disk."), cure("unkept")),
+        (guarded(unkept, "What was accepted of it is not on disk."), cures::UNKEPT.into()),
     ];
     let definitions = of_definitions(&known, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
@@ -345,7 +354,7 @@ fn of_definitions(
         (guarded(unreadable, "Some of its definitions cannot be read."), DEFINITION_CURE.into()),
         (guarded(known.features.left_out(), unlisted), DEFINITION_CURE.into()),
         (guarded(unchecked, "Arguments of some tools are not checked."), DEFINITION_CURE.into()),
-        (guarded(shadowed, twice), cure("shadowed")),
+        (guarded(shadowed, twice), cures::SHADOWED.into()),
     ]
 }
 
@@ -370,40 +379,17 @@ fn unaccepted(review: &Review) -> Option<String> {
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
 
-/// The cures of most problems: the name of each, and the sentences.
-const CURES: &str = include_str!("problems/cures.txt");
-
-/// The cure of this name in [`CURES`].
-fn cure(name: &str) -> Cow<'static, str> {
-    named(CURES, name).into()
-}
-
-/// The same for the backend `name`; `why` is what to do about its last failure.
-fn backend_cure(which: &str, name: &str, why: &str) -> Cow<'static, str> {
-    let mut letters = why.chars();
+/// A cure as the beginning of a sentence; elsewhere it follows what is wrong.
+fn capitalised(cure: &str) -> String {
+    let mut letters = cure.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-    let why = first + letters.as_str();
-    filled(CURES, which, &[("name", &name), ("why", &why)]).into()
+    first + letters.as_str()
 }
 
 fn cure_of_flaw(flaw: &Flaw) -> Cow<'static, str> {
     match flaw {
-        Flaw::NotTaken(_) => cure("config"),
-        Flaw::Kept(_) => cure("kept"),
-        Flaw::NeedsRestart(_) => cure("restart"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Whether each cure is there.
-
-    use super::CURES;
-    use crate::model::sentences::tests::check_cures;
-
-    #[test]
-    fn the_code_names_the_cures_of_the_list_and_no_others() {
-        let code = include_str!("problems.rs").split("#[cfg(test)]").next().unwrap();
-        check_cures(CURES, code);
+        Flaw::NotTaken(_) => cures::CONFIG.into(),
+        Flaw::Kept(_) => cures::KEPT.into(),
+        Flaw::NeedsRestart(_) => cures::RESTART.into(),
     }
 }

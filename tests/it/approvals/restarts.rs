@@ -10,7 +10,7 @@ use crate::{
 
 /// C2, RECEIVED: a call that waits has not been dispatched.
 #[tokio::test]
-async fn after_a_crash_a_person_is_asked_anew_and_the_call_is_made_once() {
+async fn approval_is_asked_for_again_after_a_crash_and_the_call_is_made_once() {
     let mut rig = Harness::with_keys(ALL, "", &[], "").await;
     rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     let first = asked(&rig.bridge).await;
@@ -75,7 +75,7 @@ async fn a_call_that_goes_on_while_it_waits_outlives_a_crash() {
 }
 
 #[tokio::test]
-async fn once_it_was_made_it_is_not_asked_about_again() {
+async fn approved_call_that_was_made_is_not_asked_about_again() {
     let keys = format!("{ALL} pending_after: 300ms,");
     let mut rig = Harness::with_keys(&keys, "", &[], "").await;
     let first = goes_on(&rig, "plain_hang", "{}").await;
@@ -92,7 +92,7 @@ async fn once_it_was_made_it_is_not_asked_about_again() {
 }
 
 #[tokio::test]
-async fn one_by_hand_that_goes_on_outlives_a_crash_and_a_stop() {
+async fn pending_call_by_hand_outlives_a_crash_and_a_stop() {
     let keys = format!("{ALL} pending_after: 300ms,");
     let mut rig = Harness::with_keys(&keys, "", &[], "").await;
     let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);

@@ -20,7 +20,7 @@ async fn wait_cancelled(rig: &Harness) {
 }
 
 #[tokio::test]
-async fn there_is_the_answer_alone_and_ctrl_c_cancels() {
+async fn call_prints_the_answer_alone_and_ctrl_c_cancels() {
     let rig = Harness::start().await;
     let slow = with(&rig, &["call", "plain_slow", r#"{"text":"3"}"#]).await.expect(OK);
     assert_eq!((slow.out.as_str(), slow.err.as_str()), ("slept\n", ""));

@@ -57,7 +57,7 @@ fn well(names: &[&str]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn all_is_well() {
+async fn doctor_finds_a_good_setup_well() {
     let mantyx = Mantyx::start().await;
     let head = ["HTTP/1.1 200 OK", "Content-Type: application/json"];
     mantyx.canned("GET", MODELS, &head, r#"{"models":[{"id":"m"}],"defaultModelId":"m"}"#);
@@ -95,7 +95,7 @@ async fn all_is_well() {
 }
 
 #[tokio::test]
-async fn what_fails_is_told_with_its_cure() {
+async fn failed_check_is_told_with_its_cure() {
     let mantyx = Mantyx::start().await;
     mantyx.canned("GET", MODELS, &["HTTP/1.1 401 Unauthorized"], "{}");
     let tls = peers::tls().await;

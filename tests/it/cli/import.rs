@@ -15,7 +15,7 @@ fn file(dir: &TempDir, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_imported_passes_check() {
+async fn imported_file_passes_check() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let path = file(
         &dir,
@@ -54,7 +54,7 @@ async fn import_of_an_unknown_key_exits_with_1_and_names_its_path() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_imported_is_told() {
+async fn entry_that_cannot_be_imported_is_told() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     for (text, why) in [("[", "not JSON"), ("{\"other\": {}}", "mcpServers")] {
         let path = file(&dir, text);

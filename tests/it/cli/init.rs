@@ -16,7 +16,7 @@ async fn init(output: &Path, args: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn what_is_written_passes_check_and_is_never_written_over() {
+async fn written_file_passes_check_and_is_never_written_over() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let output = dir.path().join("bridge.yaml");
     let written = init(&output, &["--yes"]).await.expect(OK);
@@ -37,7 +37,7 @@ async fn what_is_written_passes_check_and_is_never_written_over() {
 }
 
 #[tokio::test]
-async fn what_is_named_and_what_is_imported_gets_in() {
+async fn named_and_imported_entries_get_in() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let servers = dir.path().join("mcp.json");
     let entry = format!(
@@ -78,7 +78,7 @@ async fn what_is_named_and_what_is_imported_gets_in() {
 }
 
 #[tokio::test]
-async fn what_is_no_address_is_refused_before_anything_is_written() {
+async fn bad_address_is_refused_before_anything_is_written() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let output = dir.path().join("bridge.yaml");
     let refused = init(&output, &["--mcp", "ftp://x.test"]).await.expect(USAGE);
@@ -92,7 +92,7 @@ async fn what_is_no_address_is_refused_before_anything_is_written() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_it_asks_and_offers_what_it_finds() {
+async fn init_on_a_terminal_asks_and_offers_what_it_finds() {
     let home = TempDir::new().expect("the temporary directory is writable");
     let place = home.path().join(".cursor");
     fs::create_dir(&place).expect("the test's directory is writable");

@@ -58,7 +58,7 @@ async fn the_answer_is_on_stdout_and_the_calls_are_on_stderr() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_submitted() {
+async fn options_of_run_are_submitted() {
     let rig = Harness::start().await;
     let sent = async |args: &[&str]| {
         rig.mantyx.script(Script::new().done());
@@ -131,7 +131,7 @@ async fn ctrl_c_cancels_the_run() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_read_on_leaves_no_run_behind() {
+async fn reader_that_closes_stdout_leaves_no_run_behind() {
     let rig = Harness::start().await;
     rig.mantyx.script(Script::new().until("go").delta("thinking").until(CANCELLED));
     let (reader, writer) = std::io::pipe().expect("pipes can be made");

@@ -27,7 +27,7 @@ async fn a_terminal_is_drawn_anew_in_place() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_blocks_follow_one_another() {
+async fn status_without_a_terminal_prints_one_block_after_the_other() {
     let rig = Harness::start().await;
     let config = rig.client_config();
     let mut desk = Desk::start(&["status", "--watch", "-c", &config]);
@@ -67,7 +67,7 @@ async fn a_daemon_that_is_not_there_is_no_beginning() {
 }
 
 #[tokio::test]
-async fn whoever_looks_on_needs_no_secrets_of_backends() {
+async fn status_needs_no_secrets_of_backends() {
     let rig = Harness::start().await;
     let config = rig.client_config();
     let text = fs::read_to_string(&config).expect("it was written");

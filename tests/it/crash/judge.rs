@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_well_is_no_offence() {
+    fn good_run_is_no_offence() {
         check(|_, _| (), None);
         let unknown = r#"{"error":"OUTCOME_UNKNOWN: it was cut off."}"#;
         check(

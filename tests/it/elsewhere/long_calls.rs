@@ -17,7 +17,7 @@ use crate::{
 
 /// What of a dead replica is of no run: a long call, and a request with a key.
 #[tokio::test]
-async fn what_a_dead_replica_was_doing_by_hand_has_an_unknown_outcome_at_the_others() {
+async fn call_by_hand_of_a_dead_replica_has_an_unknown_outcome_at_the_others() {
     let gate = Gate::new();
     let keys = format!("apps:\n  a: {{token: {}}}\n{}", token("a"), gate.section());
     let mut it = two_with(&keys, "").await;

@@ -43,7 +43,7 @@ async fn a_call_is_approved_at_another_replica() {
 
 /// Who has just seen it at one replica may decide at another, which looks only once a second.
 #[tokio::test]
-async fn what_one_replica_lists_another_decides_at_once() {
+async fn approval_that_one_replica_lists_is_decided_at_another_at_once() {
     for _ in 0..3 {
         let it = with_waiting_call().await;
         let id = asked(&it.one).await;
@@ -57,7 +57,7 @@ async fn what_one_replica_lists_another_decides_at_once() {
 }
 
 #[tokio::test]
-async fn of_two_decisions_at_two_replicas_one_counts() {
+async fn first_of_two_decisions_at_two_replicas_counts() {
     let it = with_waiting_call().await;
     let id = asked(&it.two).await;
     let (denied, approved) = tokio::join!(

@@ -33,7 +33,7 @@ async fn offered(bridge: &Bridge) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_accepted_at_one_replica_is_accepted_at_all() {
+async fn pin_that_is_accepted_at_one_replica_is_accepted_at_all() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("catalog.json");
     fs::write(&path, catalog(&[("b", "B."), ("a", "A.")])).expect("a new directory");

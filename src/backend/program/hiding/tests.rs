@@ -8,22 +8,6 @@ use tempfile::TempDir;
 
 use super::*;
 
-#[test]
-fn every_exposure_has_its_cure() {
-    let code = include_str!("../hiding.rs");
-    for line in CURES.lines() {
-        let (name, _) = line.split_once(": ").expect("a name and its text");
-        assert!(code.contains(&format!("=> \"{name}\"")), "nothing names {name}");
-    }
-    let all = [
-        Exposure::Off,
-        Exposure::Unmasked(String::new()),
-        Exposure::Listed(PathBuf::new(), String::new()),
-        Exposure::Replaced(PathBuf::new()),
-    ];
-    assert!(all.iter().all(|one| !one.cure().is_empty()));
-}
-
 /// A directory with these files in it; its path leads over no link.
 fn tree(files: &[&str]) -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();

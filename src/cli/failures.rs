@@ -1,0 +1,155 @@
+//! The failures of commands that take many words.
+//!
+//! Must not: decide which failure it is.
+
+use std::fmt::Display;
+
+use super::Failure;
+
+pub(super) fn no_token(dir: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "there is no token in {dir}: no daemon has run with this configuration; start it with \
+         `mantyx-bridge serve` (is one running as another user, or under systemd? its directory is \
+         to be named with `state_dir`)"
+    ))
+}
+
+pub(super) fn no_app_token(dir: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon wants an app's token here, and the command line has none: give an app of the \
+         configuration a `token`. What needs no app works for the user who can read the operator's \
+         secret{dir}"
+    ))
+}
+
+pub(super) fn other_token(place: impl Display, dir: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon at {place} does not know the token{dir}: it was started with another \
+         configuration"
+    ))
+}
+
+pub(super) fn several_daemons(urls: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "several daemons run, and there is no configuration to say which one is meant: name it \
+         with -c FILE or --url; they are at {urls}"
+    ))
+}
+
+pub(super) fn nothing_listens(place: impl Display) -> Failure {
+    Failure::Failed(format!("nothing listens on {place}; start it with `mantyx-bridge serve`"))
+}
+
+pub(super) fn other_certificate(place: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the certificate at {place} is not the one in listen.tls.cert: another program listens \
+         there, or the daemon could not take a new file (its log says why)"
+    ))
+}
+
+pub(super) fn no_answer(place: impl Display, why: impl Display) -> Failure {
+    Failure::Failed(format!("the daemon at {place} does not answer: {why}"))
+}
+
+pub(super) fn unreadable_certificate(file: impl Display, why: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon's certificate {file} cannot be read: {why}; the user of the command line has \
+         to be able to read it, but not its key"
+    ))
+}
+
+pub(super) fn demo_calls(called: impl Display, answered: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the run should have made 2 calls and got 2 results; it made {called} and got {answered}"
+    ))
+}
+
+pub(super) fn listed_apps(app: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "this configuration lists its apps, and their tokens come from there (`apps.{app}.token` \
+         and so on)"
+    ))
+}
+
+pub(super) fn part_failed(why: impl Display) -> Failure {
+    Failure::Failed(format!("stopped, as a part of the daemon failed: {why}"))
+}
+
+pub(super) fn no_page(name: impl Display, names: impl Display) -> Failure {
+    Failure::Usage(format!("there is no page of `{name}`; there are: {names}"))
+}
+
+pub(super) fn no_backend(name: impl Display, names: impl Display) -> Failure {
+    Failure::Usage(format!("there is no backend `{name}`; there are: {names}"))
+}
+
+pub(super) fn no_pinned(name: impl Display, names: impl Display) -> Failure {
+    Failure::Failed(format!("no MCP server or A2A agent is called `{name}`; there are: {names}"))
+}
+
+pub(super) fn has_changed(name: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "`{name}` has changed since you looked at it, and nothing was accepted; look again with \
+         `mantyx-bridge trust {name}`"
+    ))
+}
+
+pub(super) fn not_kept(why: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "accepted only until the daemon is restarted, as the disk failed: {why}"
+    ))
+}
+
+pub(super) fn no_tool(tool: impl Display, hint: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "no tool `{tool}` is known; the tools of a server are, once the daemon has reached it. \
+         {hint}"
+    ))
+}
+
+pub(super) fn no_tcp(place: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon listens on {place} alone, which no browser reaches: add an address to `listen`"
+    ))
+}
+
+pub(super) fn no_token_given() -> Failure {
+    let text = "--url needs the token of an app: in the file --token-file, or in the variable \
+                MANTYX_BRIDGE_TOKEN";
+    Failure::Usage(text.to_owned())
+}
+
+pub(super) fn bad_url() -> Failure {
+    let text = "--url is no address of a daemon: write http://127.0.0.1:7717, or \
+                unix:/run/mantyx-bridge/bridge.sock";
+    Failure::Usage(text.to_owned())
+}
+
+pub(super) fn user_in_url() -> Failure {
+    let text = "--url has a user or a password, which the daemon does not know; its token is in \
+                the file --token-file, or in the variable MANTYX_BRIDGE_TOKEN";
+    Failure::Usage(text.to_owned())
+}
+
+pub(super) fn not_made(id: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "given up: the call waited for a person (approval {id}), and was not made"
+    ))
+}
+
+pub(super) fn no_such_tool(
+    name: impl Display,
+    meant: impl Display,
+    backends: impl Display,
+) -> Failure {
+    Failure::Failed(format!(
+        "there is no tool and no backend `{name}`{meant} Of backends with tools, there are: \
+         {backends}"
+    ))
+}
+
+pub(super) fn wants_certificate() -> Failure {
+    let text = "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), \
+                and the command line has none; add a unix socket (listen.unix)";
+    Failure::Usage(text.to_owned())
+}
