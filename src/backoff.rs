@@ -1,8 +1,8 @@
 //! How long to wait before the next attempt: exponential, with jitter, capped, never given up.
 //!
-//! A wait is drawn from the upper part of its range: that is wide enough for many clients of one peer
-//! not to come back at the same instant, and nothing that is away is tried more than 40 times in the
-//! first 10 minutes. Waits out of the whole range would make it 47 on average.
+//! A wait is drawn from the upper part of its range: that is wide enough for many clients of one
+//! peer not to come back at the same instant, and nothing that is away is tried more than 40 times
+//! in the first 10 minutes. Waits out of the whole range would make it 47 on average.
 //!
 //! Must not: sleep.
 

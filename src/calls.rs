@@ -1,9 +1,9 @@
 //! Makes calls: for runs, by hand, for MCP clients and other runtimes, and after a restart.
 //!
-//! The way of a call, from the top down: `activate` prepares it, `call` (long.rs) waits for its answer
-//! or gives a first one, `execute` checks it, has it approved and waits for a permit, `send` hands it
-//! to its backend. `record` writes each of its stages to the journal before the next one is taken, and
-//! `observer` tells people of it.
+//! The way of a call, from the top down: `activate` prepares it, `call` (long.rs) waits for its
+//! answer or gives a first one, `execute` checks it, has it approved and waits for a permit, `send`
+//! hands it to its backend. `record` writes each of its stages to the journal before the next one
+//! is taken, and `observer` tells people of it.
 //!
 //! docs/design/calls.md says what it is not, and how it came about.
 //!
@@ -42,6 +42,7 @@ use self::record::{CallRecorder, Keeping};
 use crate::audit::Audit;
 use crate::backend::calls::Backends;
 use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
+use crate::backend::registry::Registry;
 use crate::backend::seat::{InSeat, Seat};
 use crate::backend::{CallOutcome, McpClient};
 use crate::budget;
@@ -50,7 +51,9 @@ use crate::journal::{Journal, room};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
 use crate::model::sentences;
-use crate::model::{AppName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs};
+use crate::model::{
+    AppName, BackendName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs,
+};
 use crate::settings::Settings;
 use crate::traces::Context;
 
@@ -76,8 +79,8 @@ pub struct Calls {
     pub tracker: TaskTracker,
     /// Cancelled at shutdown: no new calls are accepted, and those in flight are finished.
     pub drain: CancellationToken,
-    /// Cancelled when the time for the calls by hand is over: they are answered, while their clients
-    /// are still connected.
+    /// Cancelled when the time for the calls by hand is over: they are answered, while their
+    /// clients are still connected.
     pub cut: CancellationToken,
     /// Cancelled later in the shutdown: the bridge stops waiting for calls whose work a peer has
     /// named.
@@ -138,23 +141,36 @@ impl Calls {
     /// Logs globs that match no tool, as soon as the tools of a backend are known, and when they
     /// change. Never ends.
     pub async fn report_idle_globs(self: Arc<Self>) {
-        let mut told = BTreeMap::new();
+        let mut reported: BTreeMap<BackendName, String> = BTreeMap::new();
         loop {
             let news = self.backends.registry.wait_for(|registry| {
-                let (handles, settings) = (self.backends.handles(), self.settings());
-                let rights = || settings.apps.iter().map(|it| &*it.app.rights);
-                let idle = handles.iter().filter_map(|(name, handle)| {
-                    let catalog = registry.snapshot(name.as_str())?.catalog?;
-                    let idle = globs::idle(name, &catalog, handle.rules.rules(), rights())?;
-                    (told.get(name) != Some(&idle)).then(|| (name.clone(), idle))
-                });
-                Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
+                let mut idle = self.idle_globs(registry);
+                idle.retain(|(backend, globs)| reported.get(backend) != Some(globs));
+                if idle.is_empty() { None } else { Some(idle) }
             });
             for (backend, idle) in news.await {
                 warn!(%backend, idle, "globs of bridge.yaml have no effect");
-                told.insert(backend, idle);
+                reported.insert(backend, idle);
             }
         }
+    }
+
+    /// The globs that match no tool of a backend, for each backend that has such globs.
+    fn idle_globs(&self, registry: &Registry) -> Vec<(BackendName, String)> {
+        let settings = self.settings();
+        let mut idle = Vec::new();
+        for (name, handle) in self.backends.handles().iter() {
+            let Some(catalog) =
+                registry.snapshot(name.as_str()).and_then(|backend| backend.catalog)
+            else {
+                continue;
+            };
+            let rights = settings.apps.iter().map(|app| &*app.app.rights);
+            if let Some(globs) = globs::idle(name, &catalog, handle.rules.rules(), rights) {
+                idle.push((name.clone(), globs));
+            }
+        }
+        idle
     }
 
     /// What the recorder of a call of `app` needs.
@@ -166,8 +182,14 @@ impl Calls {
         }
     }
 
-    /// Makes a call for `app` without a run that the bridge drives. A call that takes long is answered
-    /// with an id before it has ended, and continues. Dropping the future before that cancels the call.
+    /// Makes a call for `app` without a run that the bridge drives. A call that takes long is
+    /// answered with an id before it has ended, and continues. Dropping the future before that
+    /// cancels the call.
+    ///
+    /// The journal has no record of such a call before it becomes a long call: after a crash, its
+    /// client is gone, and no other caller could ask for the answer. At shutdown, `cut` answers the
+    /// call while its client is still connected. Without that, the client would see its connection
+    /// break, and could not tell whether the tool has run.
     pub async fn call_by_hand(
         self: &Arc<Self>,
         app: &AppName,
@@ -187,30 +209,36 @@ impl Calls {
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
         let within = self.settings().within(patience.as_ref());
-        let mut active = self.activate(request, trace, recorder, within);
-        active.client = by.client;
-        let active = Arc::new(active);
-        let made = tokio::select! {
-            // First, so that no call begins that only waited for one of those that are dropped here.
+        let mut call = self.activate(request, trace, recorder, within);
+        call.client = by.client;
+        let active = Arc::new(call);
+        let outcome = tokio::select! {
+            // First, so that no call begins that only waited for one of those that are dropped
+            // here.
             biased;
             // Dropping the call cancels it at its peer.
             () = self.cut.cancelled() => {
                 active.end(&Err(Deferred));
                 Err(Deferred)
             }
-            made = self.call(Arc::clone(&active), patience) => made,
+            outcome = self.call(Arc::clone(&active), patience) => outcome,
         };
-        made.unwrap_or_else(|Deferred| active.going_down())
+        outcome.unwrap_or_else(|Deferred| active.going_down())
     }
 
-    /// Runs `work`, which is for calls of `app`, in a task of the daemon: it goes on when the client
-    /// hangs up.
+    /// Runs `work`, which is for calls of `app`, in a task of the daemon, which continues when the
+    /// client hangs up.
+    ///
+    /// Work with effects must not live in the future of a request: the HTTP server drops that
+    /// future with its connection, between any two steps. The drain waits for these tasks, and the
+    /// bytes that they hold count as the app's.
     pub fn spawn(&self, app: &AppName, work: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(budget::for_app(app.clone(), work));
     }
 
-    /// The tools that `app` may use now: by its present rights, as a reload may have changed them since
-    /// its request was let in. None for an app that was removed. The operator is no app, and sees all.
+    /// The tools that `app` may use now: by its present rights, as a reload may have changed them
+    /// since its request was let in. None for an app that was removed. The operator is no app, and
+    /// sees all.
     pub fn offer_for(&self, app: &App) -> Arc<Offer> {
         if app.is_operator() {
             return self.backends.registry.offer().seen_by(&app.rights);
@@ -220,13 +248,14 @@ impl Calls {
 
     /// The tools that the app of this name may use now.
     pub fn offer(&self, app: &AppName) -> Arc<Offer> {
-        let rights = self.app(app).map(|app| Arc::clone(&app.rights));
-        let seen = rights.map(|rights| self.backends.registry.offer().seen_by(&rights));
-        seen.unwrap_or_default()
+        match self.app(app) {
+            Some(app) => self.backends.registry.offer().seen_by(&app.rights),
+            None => Arc::default(),
+        }
     }
 
-    /// Waits until `app` may send a request to a server that is no call, such as the read of a resource:
-    /// it counts as a call does while the returned value is held.
+    /// Waits until `app` may send a request to a server that is no call, such as the read of a
+    /// resource: it counts as a call does while the returned value is held.
     ///
     /// # Errors
     ///
@@ -243,10 +272,12 @@ impl Calls {
     /// Too many questions of the app wait, or the daemon stops; the text says so.
     pub async fn confirm(&self, asked: &CallRequest) -> Result<Decision, &'static str> {
         let until = Instant::now() + self.settings().limits.pending_timeout;
-        let question = self.approvals.ask(asked, None, until);
-        let question = question.map_err(|TooMany| "too many questions of the app wait")?;
-        let decided = self.drain.run_until_cancelled(question.decided()).await;
-        decided.ok_or("the bridge stops")
+        let question = self
+            .approvals
+            .ask(asked, None, until)
+            .map_err(|TooMany| "too many questions of the app wait")?;
+        let decision = self.drain.run_until_cancelled(question.decided()).await;
+        decision.ok_or("the bridge stops")
     }
 }
 
@@ -257,15 +288,19 @@ impl Settings {
         patience.map_or(self.limits.timeout, |_| self.limits.pending_timeout)
     }
 
-    /// Waits for a permit of the app of `call`, if the app has a limit.
+    /// Waits for a permit of the app of `call`, if the app has a limit. The permit goes to the
+    /// call's seat, which gives it back while a question of the call's server is open: without
+    /// that, a few open questions would keep all other calls of the app from being made.
     pub(super) async fn admit(
         &self,
         call: &CallRequest,
         seat: &Arc<Seat>,
     ) -> Result<Option<InSeat>, CallOutcome> {
-        let place = self.permit(&call.app).await;
-        let place = place.map_err(|why| CallOutcome::failed(Ending::Busy, why))?;
-        Ok(place.map(|(queue, permit)| seat.put(queue, &call.app, permit)))
+        match self.permit(&call.app).await {
+            Ok(Some((queue, permit))) => Ok(Some(seat.put(queue, &call.app, permit))),
+            Ok(None) => Ok(None),
+            Err(why) => Err(CallOutcome::failed(Ending::Busy, why)),
+        }
     }
 
     /// A permit of `app` and the queue that it is of, if the app has a limit.

@@ -23,12 +23,10 @@ pub fn moment() -> Moment {
         let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
         u64::from_str_radix(&digits, 16).ok()
     });
-    let up = || {
-        let up = clock_gettime(ClockId::Boottime);
-        let up = Duration::try_from(up).ok()?;
-        Some(Uptime((*BOOT)?, u64::try_from(up.as_millis()).ok()?))
-    };
-    Moment { wall: wall(), up: up() }
+    let since_boot = Duration::try_from(clock_gettime(ClockId::Boottime)).ok();
+    let millis = since_boot.and_then(|time| u64::try_from(time.as_millis()).ok());
+    let up = (*BOOT).zip(millis).map(|(boot, millis)| Uptime(boot, millis));
+    Moment { wall: wall(), up }
 }
 
 /// The time since the boot, with the time that the machine has slept.

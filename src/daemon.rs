@@ -165,11 +165,13 @@ impl Daemon {
 
         let doctor = options.doctor();
         let Options { launcher, handed, reload, traces, notes } = options;
-        let traces = traces.map(|(traces, exporter)| {
-            back.spawn("traces", exporter.run(back.stop_token()));
-            traces
-        });
-        let traces = traces.unwrap_or_default();
+        let traces = match traces {
+            Some((traces, exporter)) => {
+                back.spawn("traces", exporter.run(back.stop_token()));
+                traces
+            }
+            None => Traces::default(),
+        };
         let tls = tls(&config.listen).await?;
         if tls.is_none() || config.auth == Auth::Off {
             socket_activation::refuse_open(&handed)?;
@@ -182,10 +184,10 @@ impl Daemon {
 
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
-        let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
+        let mantyx = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
         let upstream = Arc::new(match config.upstream {
-            config::Upstream::Sandbox { .. } => upstream.in_sandbox(),
-            config::Upstream::Mantyx(_) => upstream,
+            config::Upstream::Sandbox { .. } => mantyx.in_sandbox(),
+            config::Upstream::Mantyx(_) => mantyx,
         });
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let (mut manager, backends) =
@@ -234,15 +236,25 @@ impl Daemon {
         Ok(Self { front, back, runs, requests, urls, token, leaving, _note: note })
     }
 
-    /// RunStore until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
+    /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
     /// error is a task that ended by itself.
+    ///
+    /// 1. A replica first says that it is not ready. Until the load balancer has seen that, it
+    ///    sends requests here, which would be refused.
+    /// 2. The listeners and the calls drain at the same time: streams of apps end while calls are
+    ///    answered. Calls by hand are answered before the listeners are gone.
+    /// 3. Requests that outlive their connections finish. No new ones can come.
+    /// 4. The calls leave: what is still under way is recorded for the next process.
+    /// 5. The backends close, and the exchanges for tokens end. A call must not run when its
+    ///    backend closes: its answer would be a failure of the bridge's own making.
+    /// 6. The journal closes last. All that ran before may have written to it.
     pub async fn run(
         mut self,
         stop: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<(), TaskError> {
         greet(&self.urls);
-        let ended = tokio::select! {
+        let outcome = tokio::select! {
             () = stop => Ok(()),
             error = self.front.failed() => Err(error),
             error = self.back.failed() => Err(error),
@@ -257,9 +269,9 @@ impl Daemon {
             }
             let until = Instant::now() + DRAIN + MARGIN;
             // Requests end while runs drain: app streams close, and calls are answered.
-            let ended = async {
-                let drained = timeout(DRAIN, self.runs.drain());
-                tokio::join!(self.front.shut_down(DRAIN + MARGIN), drained)
+            let draining = async {
+                let drain = timeout(DRAIN, self.runs.drain());
+                tokio::join!(self.front.shut_down(DRAIN + MARGIN), drain)
             };
             let cut = async {
                 sleep(CUT).await;
@@ -267,12 +279,12 @@ impl Daemon {
                 std::future::pending().await
             };
             let (stuck, drained) = tokio::select! {
-                ended = ended => ended,
+                outcome = draining => outcome,
                 never = cut => never,
             };
             // The listeners are gone, so no new requests can come.
-            let left = until.saturating_duration_since(Instant::now());
-            let finished = self.requests.finish(left).await;
+            let remaining = until.saturating_duration_since(Instant::now());
+            let finished = self.requests.finish(remaining).await;
             if stuck > 0 || drained.is_err() || !finished {
                 warn!("some calls or requests were not answered within {DRAIN:?}");
             }
@@ -293,7 +305,7 @@ impl Daemon {
             audit.close();
         }
         info!("stopped");
-        ended
+        outcome
     }
 }
 
@@ -306,8 +318,10 @@ enum Past {
 }
 
 fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {
-    let failed = |source| StartError::Audit { path: file.clone(), source };
-    Audit::open(file, *arguments).map(Arc::new).map_err(failed)
+    match Audit::open(file, *arguments) {
+        Ok(audit) => Ok(Arc::new(audit)),
+        Err(source) => Err(StartError::Audit { path: file.clone(), source }),
+    }
 }
 
 fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {
@@ -383,21 +397,18 @@ fn greet(urls: &[String]) {
 /// Writes the addresses to a file, where other commands find them. The daemon serves even if it
 /// cannot write the file.
 fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
-    let told = |error: String| {
-        warn!(error, "the addresses of the daemon are not on disk; trying again");
-    };
-    let Err(error) = state.write_listen(&urls) else { return };
-    told(error_chain(&error));
+    let Err(first_error) = state.write_listen(&urls) else { return };
     let stop = back.stop_token();
     back.spawn("addresses", async move {
-        let mut is_written = false;
-        while !is_written {
+        let mut failure = Some(error_chain(&first_error));
+        while let Some(error) = failure {
+            warn!(error, "the addresses of the daemon are not on disk; trying again");
             if stop.run_until_cancelled(sleep(NOTE_AGAIN)).await.is_none() {
                 return;
             }
             let urls = urls.clone();
             let write = state.in_background(move |state| state.write_listen(&urls));
-            is_written = write.await.map_err(told).is_ok();
+            failure = write.await.err();
         }
         stop.cancelled().await;
     });
@@ -431,9 +442,10 @@ fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
 /// The TLS of all TCP listeners, if it is configured.
 async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
     let Some(files) = listen.tls.clone() else { return Ok(None) };
-    let read = |path: &Path| Ok(Environment::bare().read(path)?.text);
-    let reading = tokio::task::spawn_blocking(move || Tls::new(files, read)).await;
-    let tls = reading.map_err(|error| inner(io::Error::other(error)))??;
+    let loading = tokio::task::spawn_blocking(move || {
+        Tls::new(files, |path: &Path| Ok(Environment::bare().read(path)?.text))
+    });
+    let tls = loading.await.map_err(|error| inner(io::Error::other(error)))??;
     Ok(Some(Arc::new(tls)))
 }
 
@@ -446,9 +458,11 @@ async fn listeners(
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
         |source| StartError::Listen { address, source }
     }
-    let handed = handed.into_iter().map(|socket| Listener::handed(socket, tls.cloned()));
-    let handed = handed.collect::<io::Result<Vec<_>>>();
-    let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
+    let mut listeners = handed
+        .into_iter()
+        .map(|socket| Listener::handed(socket, tls.cloned()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(failed("a socket of the socket unit".to_owned()))?;
     #[cfg(test)]
     if let Some(world) = crate::simulated::world() {
         listeners.push(Listener::Simulated(tokio::sync::Mutex::new(world.connections())));
@@ -487,9 +501,9 @@ async fn listeners(
 /// containers. A bridge that ended there would serve its other addresses no more.
 fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
     let no_family = Some(Errno::AFNOSUPPORT.raw_os_error());
-    let is_absent =
+    let absent =
         error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == no_family;
-    is_absent && config::only_with_ipv6(address)
+    absent && config::only_with_ipv6(address)
 }
 
 /// A listener on loopback for a part that lives inside the process.
@@ -531,10 +545,10 @@ fn shown_address(upstream: &config::Upstream, base_url: &Url) -> String {
 /// Writes catalogs and pins to disk.
 fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     let registry = &backends.registry;
-    let keeping = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
-    back.spawn("catalogs", keeping);
-    let keeping = tool_pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
-    back.spawn("pins", keeping);
+    let catalogs = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
+    back.spawn("catalogs", catalogs);
+    let pins = tool_pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
+    back.spawn("pins", pins);
 }
 
 /// Spawns what runs see to beside their calls.
@@ -563,15 +577,15 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
 /// Notifies systemd's watchdog for as long as the daemon's parts respond.
 fn spawn_watchdog(front: &mut Tasks, runs: Arc<RunStore>) {
     let stop = front.stop_token();
-    let crossing = move || {
-        let runs = Arc::clone(&runs);
-        async move {
-            drop(runs.calls.backends.registry.offer());
-            runs.driven(None);
-            runs.journal().lives().await
-        }
-    };
-    front.spawn("watchdog", systemd::watchdog(crossing, stop));
+    front.spawn("watchdog", systemd::watchdog(move || responds(Arc::clone(&runs)), stop));
+}
+
+/// Passes through the registry, the runs and the journal, and says whether the journal's thread
+/// lives. It never returns if one of their locks is held for good.
+async fn responds(runs: Arc<RunStore>) -> bool {
+    drop(runs.calls.backends.registry.offer());
+    runs.driven(None);
+    runs.journal().lives().await
 }
 
 #[cfg(test)]

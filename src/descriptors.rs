@@ -1,8 +1,8 @@
-//! The limit of open files. A driven run takes one descriptor, an app that reads it another, and what
-//! shells give a process is often 1,024; the daemon takes what the system allows it.
+//! The limit of open files. A driven run takes one descriptor, an app that reads it another, and
+//! what shells give a process is often 1,024; the daemon takes what the system allows it.
 //!
-//! Must not: let programs inherit it. Some wait with `select`, which fails on descriptors from 1,024
-//! on; they get the limit back that the daemon was started with.
+//! Must not: let programs inherit it. Some wait with `select`, which fails on descriptors from
+//! 1,024 on; they get the limit back that the daemon was started with.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! What replicas share of their backends: which they have, what the operator has accepted, and the order
-//! of tools.
+//! What replicas share of their backends: which they have, what the operator has accepted, and the
+//! order of tools.
 //!
 //! Must not: decide what is accepted, or what a catalog is.
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::backend::registry::{Registry, Snapshot};
+use crate::backend::registry::Registry;
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedFile};
 use crate::model::maps::HashMap;
@@ -36,27 +36,31 @@ impl GroupFiles {
         let mut version = registry.version();
         version.mark_changed();
         loop {
-            let is_new = version.has_changed().unwrap_or(true);
+            let changed = version.has_changed().unwrap_or(true);
             version.mark_unchanged();
-            let exchanged = self.exchange(registry, replica, is_new).await;
-            if !matches!(exchanged, Ok(true)) {
-                version.mark_changed();
-            }
-            // The keeper tells the operator that the database is away.
-            if let Err(error) = exchanged {
-                debug!(error = error_chain(&error), "pins and catalogs are not shared now");
+            match self.exchange(registry, replica, changed).await {
+                Ok(true) => {}
+                Ok(false) => version.mark_changed(),
+                Err(error) => {
+                    version.mark_changed();
+                    // The keeper tells the operator that the database is away.
+                    debug!(error = error_chain(&error), "pins and catalogs are not shared now");
+                }
             }
             sleep(LOOK).await;
         }
     }
 
-    /// Takes what other replicas have written and, if the registry `is_new`, writes what is other there;
-    /// whether all is written.
+    /// Takes what other replicas have written and, if the registry has `changed`, writes what is
+    /// other there; whether all is written.
+    ///
+    /// The reading comes first, and a file is written only over the version that was read.
+    /// Otherwise this replica could undo what the operator has just accepted at another one.
     async fn exchange(
         &mut self,
         registry: &Registry,
         replica: &Replica,
-        is_new: bool,
+        changed: bool,
     ) -> Result<bool, DatabaseError> {
         for file in replica.files(&self.versions).await? {
             if let Err(why) = self.take(registry, &file) {
@@ -64,54 +68,37 @@ impl GroupFiles {
             }
             self.versions.insert(file.name, file.version);
         }
-        if !is_new {
+        if !changed {
             return Ok(true);
         }
-        let known = registry.snapshots();
-        let identity = |(name, known): (&BackendName, &Snapshot)| {
-            Some((name.to_string(), known.identity.as_ref()?.0.clone()))
-        };
-        replica.has_backends(known.iter().filter_map(identity).collect());
-        let pins = registry.pins().into_iter();
-        let mut own: Vec<_> =
-            pins.map(|(name, pins)| (format!("{PINS}{name}"), tool_pins::write(&pins))).collect();
-        for (name, known) in known {
-            if let (Some(identity), Some(catalog)) = (known.identity, known.catalog)
-                && !matches!(catalog.content(), Content::Local { .. })
-            {
-                // Only the order of tools is the group's: each replica asks for the rest itself.
-                own.push((
-                    format!("{CATALOGS}{name}"),
-                    catalogs::write(&catalog, &Features::default(), &identity),
-                ));
-            }
-        }
-        let mut is_written = true;
-        for (name, text) in own {
+        let mut all_written = true;
+        for (name, text) in own_files(registry, replica) {
             let digest = Sha256::digest(&text).into();
             if self.digests.get(&name) == Some(&digest) {
                 continue;
             }
-            let known = self.versions.get(&name).copied();
-            match replica.write_file(&name, known, &text).await? {
+            let version_read = self.versions.get(&name).copied();
+            match replica.write_file(&name, version_read, &text).await? {
                 Some(version) => {
                     self.versions.insert(name.clone(), version);
                     self.digests.insert(name, digest);
                 }
                 // Another replica was faster; what it has written is read next time.
-                None => is_written = false,
+                None => all_written = false,
             }
         }
-        Ok(is_written)
+        Ok(all_written)
     }
 
     fn take(&mut self, registry: &Registry, file: &SharedFile) -> Result<(), String> {
         let pins_of = file.name.strip_prefix(PINS);
-        // Afterwards, all replicas ask the same peer.
-        let is_first = !self.versions.contains_key(&file.name);
-        let catalog_of = file.name.strip_prefix(CATALOGS).filter(|_| is_first);
-        let Some(backend) = pins_of.or(catalog_of) else { return Ok(()) };
-        let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+        let catalog_of = match self.versions.get(&file.name) {
+            None => file.name.strip_prefix(CATALOGS),
+            // After the first time, all replicas ask the same peer.
+            Some(_) => None,
+        };
+        let Some(name) = pins_of.or(catalog_of) else { return Ok(()) };
+        let backend = BackendName::parse(name).map_err(|error| error.to_string())?;
         if pins_of.is_some() {
             let pins = tool_pins::read(&file.text)?;
             if registry.accepted_elsewhere(&backend, Arc::new(pins)) {
@@ -124,4 +111,31 @@ impl GroupFiles {
         self.digests.insert(file.name.clone(), Sha256::digest(&file.text).into());
         Ok(())
     }
+}
+
+/// What this replica has of each file, by the file's name. Also says which backends this replica
+/// has.
+fn own_files(registry: &Registry, replica: &Replica) -> Vec<(String, String)> {
+    let backends = registry.snapshots();
+    let mut identities = Vec::new();
+    for (name, backend) in &backends {
+        if let Some(identity) = &backend.identity {
+            identities.push((name.to_string(), identity.0.clone()));
+        }
+    }
+    replica.has_backends(identities.into_iter().collect());
+    let mut files = Vec::new();
+    for (name, pins) in registry.pins() {
+        files.push((format!("{PINS}{name}"), tool_pins::write(&pins)));
+    }
+    for (name, backend) in backends {
+        if let (Some(identity), Some(catalog)) = (backend.identity, backend.catalog)
+            && !matches!(catalog.content(), Content::Local { .. })
+        {
+            // Only the order of tools is the group's: each replica asks for the rest itself.
+            let text = catalogs::write(&catalog, &Features::default(), &identity);
+            files.push((format!("{CATALOGS}{name}"), text));
+        }
+    }
+    files
 }

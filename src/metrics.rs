@@ -3,8 +3,8 @@
 //! holds (the registry, the runs, the journal's health) are read there at that time, and not stored
 //! twice.
 //!
-//! Counting costs an atomic addition, or a short lock for a duration. Each label is an enum or a backend's name in the
-//! configuration, so that the number of time series is bounded.
+//! Counting costs an atomic addition, or a short lock for a duration. Each label is an enum or a
+//! backend's name in the configuration, so that the number of time series is bounded.
 //!
 //! Must not: know which part counts, or wait.
 

@@ -1,5 +1,5 @@
-//! Chance: the jitter of waits, the bytes of ids, and secrets. A simulation draws all of them from its
-//! seed.
+//! Chance: the jitter of waits, the bytes of ids, and secrets. A simulation draws all of them from
+//! its seed.
 //!
 //! Must not: be gone round: chance that no seed decides hides what the simulation finds.
 

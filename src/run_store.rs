@@ -1,5 +1,5 @@
-//! All runs and sessions that the bridge knows: which there are, whose they are, and what an earlier
-//! process or another replica has left of them.
+//! All runs and sessions that the bridge knows: which there are, whose they are, and what an
+//! earlier process or another replica has left of them.
 //!
 //! A run enters here when MANTYX has accepted it with tools of the bridge in it, or when an app
 //! attaches it. Its driver (`runs::driver`) asks here which calls it may make ([`Ownership`]).
@@ -36,7 +36,7 @@ use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
 use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
 use crate::runs::answer::LeftCalls;
-use crate::runs::driver::{self, DriverEnd};
+use crate::runs::driver::{self, DriverEnd, Start};
 use crate::runs::{DrivenRun, NewRun, Ownership, RunContext, StreamFailure};
 use crate::traces::Traces;
 use crate::upstream::Upstream;
@@ -47,11 +47,12 @@ use crate::{clock, random};
 const KEEP_EVENTS: Duration = Duration::from_secs(60);
 /// How long the bridge remembers which names of an ended run were its own.
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most ended runs of one app that the bridge remembers; the oldest are forgotten first. Each takes
-/// some 2 KiB of memory.
+/// The most ended runs of one app that the bridge remembers; the oldest are forgotten first. Each
+/// takes some 2 KiB of memory.
 const KEEP_RUNS: usize = 2_000;
 /// The most sessions of one app that the bridge remembers, and runs that wait for its credential.
 const KEEP_COUNT: usize = 10_000;
+
 /// What the bridge remembers of a session.
 #[derive(Debug)]
 pub struct Session {
@@ -125,8 +126,10 @@ impl RunStore {
     /// Starts without runs. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
         // Replicas share the numbers of runs, and cannot ask each other.
-        let is_alone = calls.journal.replica().is_none();
-        let first_slot = if is_alone { 1 } else { random::uuid().as_u64_pair().0 >> 2 };
+        let first_slot = match calls.journal.replica() {
+            None => 1,
+            Some(_) => random::uuid().as_u64_pair().0 >> 2,
+        };
         Self {
             context: Arc::new(RunContext::new(Arc::clone(&upstream), Arc::clone(&calls), traces)),
             calls,
@@ -136,12 +139,24 @@ impl RunStore {
         }
     }
 
-    /// Starts the driver of a run. When this returns, the journal has the run and its owner on disk.
+    /// Starts the driver of a run. When this returns, the journal has the run and its owner on
+    /// disk.
+    ///
+    /// 1. The check for a driver, the owner and the run's entry are one step under the lock. If two
+    ///    requests attach the same run at once, only one of them starts a driver.
+    /// 2. The owner is written before the run, or with it. A run on disk without an owner could be
+    ///    attached by another app after a restart.
+    /// 3. The driver starts at once, and before the write is done: MANTYX has accepted the run and
+    ///    waits for answers. Its calls wait for the journal themselves.
+    /// 4. The app is answered after the write. An app that is told of a run may count on it over a
+    ///    restart of the bridge.
+    /// 5. Of two replicas that attach a run at once, the database gives both rows to one. The other
+    ///    one drops the run again, and learns whose it is.
     ///
     /// # Errors
     ///
-    /// The run has a driver already, or belongs to another app; or it is driven, and will only be written
-    /// later.
+    /// The run has a driver already, or belongs to another app; or it is driven, and will only be
+    /// written later.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
@@ -160,7 +175,9 @@ impl RunStore {
             }
             let how = if new.has_past { How::Attached } else { How::Created };
             let owned = Owned::Run(new.key.clone());
-            let changes = inner.own(owned, &new.app, how).map_err(|_told| NotStarted::Taken)?;
+            let Ok(changes) = inner.own(owned, &new.app, how) else {
+                return Err(NotStarted::Taken);
+            };
             let key = new.key.clone();
             let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
             let run = Arc::new(DrivenRun::new(slot, new, &self.context.log_room));
@@ -177,7 +194,7 @@ impl RunStore {
             self.journal().write(run.changes());
         }
         info!(run = %run.key.run, app = %run.app, "run driver started");
-        self.drive(&run, Vec::new(), false);
+        self.drive(&run, Vec::new(), Start::First);
         if !self.settled().await {
             return Err(NotStarted::NotKept(run));
         }
@@ -187,13 +204,15 @@ impl RunStore {
             self.inner.lock().owners.forget(&Owned::Run(run.key.clone()));
             let ids = [run.key.run.as_str().to_owned()];
             self.learn(&run.key.workspace, &ids, &run.credential.current()).await.ok();
-            let theirs = self.get(&run.key).filter(|known| known.app == run.app);
-            return Err(theirs.map_or(NotStarted::Taken, NotStarted::Driven));
+            return Err(match self.get(&run.key) {
+                Some(guest) if guest.app == run.app => NotStarted::Driven(guest),
+                _ => NotStarted::Taken,
+            });
         }
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, earlier_calls: LeftCalls, start: Start) {
         self.context.metrics.started.inc();
         self.context.tell(run);
         let (store, run) = (Arc::clone(self), Arc::clone(run));
@@ -201,7 +220,8 @@ impl RunStore {
         self.calls.spawn(&app, async move {
             let context = Arc::clone(&store.context);
             let ownership = Arc::clone(&store) as Arc<dyn Ownership>;
-            let end = driver::drive(context, ownership, Arc::clone(&run), left, is_revived).await;
+            let end =
+                driver::drive(context, ownership, Arc::clone(&run), earlier_calls, start).await;
             if end == DriverEnd::GivenUp {
                 // The run stays known, so that none of its calls is ever made a second time.
                 store.give_up(&run);
@@ -210,8 +230,8 @@ impl RunStore {
         });
     }
 
-    /// Waits until the journal has on disk all changes that it was given. `false`: it has not, as the
-    /// disk fails or the replicas' database is away. It writes them later.
+    /// Waits until the journal has on disk all changes that it was given. `false`: it has not, as
+    /// the disk fails or the replicas' database is away. It writes them later.
     async fn settled(&self) -> bool {
         self.journal().keep(Vec::new()).await && !self.journal().disk_fails()
     }
@@ -222,9 +242,9 @@ impl RunStore {
 
     /// The runs of `app`, or of all apps, in no order.
     pub fn of_app(&self, app: Option<&AppName>) -> Vec<Arc<DrivenRun>> {
-        let is_seen =
-            |run: &&Arc<DrivenRun>| !run.is_guest() && app.is_none_or(|app| run.app == *app);
-        self.inner.lock().runs.values().filter(is_seen).cloned().collect()
+        let inner = self.inner.lock();
+        let own = inner.runs.values().filter(|run| !run.is_guest());
+        own.filter(|run| app.is_none_or(|app| run.app == *app)).cloned().collect()
     }
 
     /// Starts a new driver for `run` if its last one gave up. The run's state is kept, so that no
@@ -247,13 +267,16 @@ impl RunStore {
             self.journal().write(run.changes());
         }
         info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
-        self.drive(run, Vec::new(), true);
+        self.drive(run, Vec::new(), Start::Revived);
         true
     }
 
     /// Gives `run` up, as its stream cannot be read. From here on, another driver may take it up.
+    ///
+    /// Under the lock of [`Self::revive`]. Otherwise an app that asks for the run at this moment
+    /// could find it driven, and get a log that no driver fills.
     fn give_up(&self, run: &DrivenRun) {
-        let _decides = self.inner.lock();
+        let _inner = self.inner.lock();
         run.log.end();
         run.give_up();
         self.journal().write(run.changes());
@@ -269,30 +292,33 @@ impl RunStore {
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
     pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
-        let failure = |run: Arc<DrivenRun>| {
-            let failure = run.access().failure().cloned().filter(|_| !run.has_ended())?;
-            Some((run.key.clone(), failure))
-        };
-        self.of_app(app).into_iter().filter_map(failure).collect()
+        let mut failing = Vec::new();
+        for run in self.of_app(app) {
+            if let Some(failure) = run.access().failure()
+                && !run.has_ended()
+            {
+                failing.push((run.key.clone(), Arc::clone(failure)));
+            }
+        }
+        failing
     }
 
     /// How many runs of `app`, or of all apps, are being driven now.
     pub fn driven(&self, app: Option<&AppName>) -> usize {
-        let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
         let inner = self.inner.lock();
-        inner.runs.values().filter(is_seen).filter(|run| !run.has_ended()).count()
+        let driven = inner.runs.values().filter(|run| !run.has_ended());
+        driven.filter(|run| app.is_none_or(|app| run.app == *app)).count()
     }
 
     /// The runs of `session`, also those that have ended: one of their calls may still run.
     pub fn of_session(&self, workspace: &Workspace, session: &SessionId) -> Vec<Arc<DrivenRun>> {
-        let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.workspace == *workspace && run.session.as_ref() == Some(session)
-        };
-        self.inner.lock().runs.values().filter(wanted).cloned().collect()
+        let inner = self.inner.lock();
+        let in_workspace = inner.runs.values().filter(|run| run.key.workspace == *workspace);
+        in_workspace.filter(|run| run.session.as_ref() == Some(session)).cloned().collect()
     }
 
-    /// Remembers a session. When this returns, the journal has it on disk. `false`: it will only write
-    /// it later.
+    /// Remembers a session. When this returns, the journal has it on disk. `false`: it will only
+    /// write it later.
     pub async fn remember_session(
         &self,
         (workspace, id): (Workspace, SessionId),
@@ -327,9 +353,9 @@ impl RunStore {
 
     pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
         self.calls.long.forget(|of| of.is_session(workspace, id));
-        let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
+        let entry = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal's key has the spelling of the first request.
-        if let Some((key, _)) = known {
+        if let Some((key, _)) = entry {
             self.journal().write(vec![Change::Forget(Key::Session(key))]);
         }
     }
@@ -345,19 +371,23 @@ impl RunStore {
     }
 
     /// Accepts no new calls, and waits until those in flight have been answered and posted.
+    ///
+    /// The token comes first: a task that looks at it after the tracker has closed would begin work
+    /// for which the stop no longer waits.
     pub async fn drain(&self) {
         self.calls.drain.cancel();
         self.calls.tracker.close();
         self.calls.tracker.wait().await;
     }
 
-    /// Answers the calls by hand that have not ended.
+    /// Answers the calls by hand that have not ended, while their clients are still connected.
     pub fn cut(&self) {
         self.calls.cut.cancel();
     }
 
     /// Stops waiting for work that peers have named, as the next process can ask for it. Returns
-    /// when no other task runs, or after `within`.
+    /// when no other task runs, or after `within`. The journal closes right after: a call that is
+    /// dispatched later would have no record, so recorders dispatch nothing from here on.
     pub async fn leave(&self, within: Duration) {
         self.calls.leave.cancel();
         self.calls.tracker.close();

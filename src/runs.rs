@@ -1,8 +1,9 @@
-//! The runs that the bridge drives: their streams, their event logs, and the answers of their calls.
+//! The runs that the bridge drives: their streams, their event logs, and the answers of their
+//! calls.
 //!
-//! `driver` reads the stream of a run and has `answer` answer its calls. `log` keeps its recent events,
-//! and `app_stream` serves them to apps. Which runs there are, and whose, the store of all runs knows
-//! (`run_store`); a driver asks it by [`Ownership`].
+//! `driver` reads the stream of a run and has `answer` answer its calls. `log` keeps its recent
+//! events, and `app_stream` serves them to apps. Which runs there are, and whose, the store of all
+//! runs knows (`run_store`); a driver asks it by [`Ownership`].
 //!
 //! docs/design/runs.md says what it is not, and how it came about.
 //!
@@ -66,9 +67,9 @@ pub struct RunContext {
     unwanted: Shares,
 }
 
-/// Which driver makes a call, and whose an agent run is. The same call can stand in two streams, that
-/// of its agent run and that of an eval, and be read at two replicas. A driver that did not ask would
-/// make it a second time.
+/// Which driver makes a call, and whose an agent run is. The same call can stand in two streams,
+/// that of its agent run and that of an eval, and be read at two replicas. A driver that did not
+/// ask would make it a second time.
 pub trait Ownership: fmt::Debug + Send + Sync {
     /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
     /// to another run, so this driver must not make it.
@@ -82,13 +83,15 @@ pub trait Ownership: fmt::Debug + Send + Sync {
         agent_run: Option<&RunId>,
     ) -> Option<(Workspace, RunId)>;
 
-    /// Whether another driver may read the calls of the run. Then claims are kept as long as the run.
+    /// Whether another driver may read the calls of the run. Then claims are kept as long as the
+    /// run.
     fn may_be_driven_by_others(&self, run: &RunKey) -> bool;
 
     /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     fn adopt(&self, eval: &DrivenRun, agent_run: &RunId);
 
-    /// Has this replica drive on a run whose replica has died, if an app reads it here. Does not wait.
+    /// Has this replica drive on a run whose replica has died, if an app reads it here. Does not
+    /// wait.
     fn claim_guest(self: Arc<Self>, guest: &DrivenRun);
 }
 

@@ -10,7 +10,7 @@ mod claude;
 mod hsafa;
 mod link;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,10 +34,11 @@ use crate::calls::once::NotAnswered;
 use crate::clock;
 use crate::config::{Runtime as Configured, RuntimeLink, Wire};
 use crate::journal::record::{RequestKey, RequestRecord};
+use crate::limits::ring::Ring;
 use crate::metrics::Counter;
 use crate::model::catalog::hex;
 use crate::model::words::words;
-use crate::model::{Answer, AppName, Call, CallingRun, Offer, Route, pending, runtime_call};
+use crate::model::{Answer, AppName, Call, CallingRun, Made, Offer, Route, pending, runtime_call};
 use crate::run_store::RunStore;
 
 /// The most calls of one runtime that are made, or whose answers are posted for the first time.
@@ -59,9 +60,9 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 pub struct Runtimes {
     runs: Arc<RunStore>,
     running: Mutex<BTreeMap<AppName, Running>>,
-    /// All that this process has known, by name and wire. Answers for one that bridge.yaml does not
-    /// have any more wait for its return.
-    known: Mutex<BTreeMap<(AppName, &'static str), Arc<Runtime>>>,
+    /// All that this process has had, by name and wire. Answers for one that bridge.yaml no longer
+    /// has wait for its return.
+    by_wire: Mutex<BTreeMap<(AppName, &'static str), Arc<Runtime>>>,
 }
 
 #[derive(Debug)]
@@ -81,9 +82,8 @@ pub struct Runtime {
     turns: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     health: Mutex<Health>,
-    /// The credentials that replace the runtime's, each with its path that takes answers; the newest
-    /// last.
-    credentials: Mutex<VecDeque<(String, HeaderValue)>>,
+    /// The credentials that replace the runtime's, each with its path that takes answers.
+    credentials: Mutex<Ring<(String, HeaderValue), CREDENTIALS>>,
     /// When an event could not be read, as the log says.
     unreadable: Mutex<Option<Instant>>,
     /// Answers that the runtime has refused for good.
@@ -113,7 +113,7 @@ words! {
 }
 
 /// A call that a runtime asks for.
-struct Asked {
+struct RuntimeCall {
     call: Call,
     /// What the call belongs to: its calls of an agent are one conversation.
     run: String,
@@ -123,7 +123,7 @@ struct Asked {
 
 impl Runtimes {
     pub fn new(runs: Arc<RunStore>) -> Self {
-        Self { runs, running: Mutex::default(), known: Mutex::default() }
+        Self { runs, running: Mutex::default(), by_wire: Mutex::default() }
     }
 
     /// Listens to the `configured` runtimes, and to no others. A runtime whose link has not changed
@@ -151,16 +151,24 @@ impl Runtimes {
 
     fn listen(&self, name: &AppName, link: RuntimeLink) -> Running {
         let new = Arc::new(Link::new(&link, name.clone()));
-        let mut known = self.known.lock();
-        let runtime = known.entry((name.clone(), link.wire.as_str())).or_insert_with(|| {
-            let runtime = Arc::new(Runtime::new(name.clone(), Arc::clone(&self.runs)));
-            runtime.post_unposted(&new);
-            runtime
-        });
-        let (runtime, stop) = (Arc::clone(runtime), self.runs.draining().child_token());
+        let runtime = self.runtime(name, &new);
+        let stop = self.runs.draining().child_token();
         runtime.link.send_replace(Some(Arc::clone(&new)));
         self.runs.calls.spawn(name, Arc::clone(&runtime).run(new, stop.clone()));
         Running { link, runtime, stop }
+    }
+
+    /// The runtime of this name and wire: the one that this process has had already, as answers
+    /// wait in it for the runtime's return. A new one posts the answers that an earlier process has
+    /// left.
+    fn runtime(&self, name: &AppName, link: &Link) -> Arc<Runtime> {
+        let mut by_wire = self.by_wire.lock();
+        let entry = by_wire.entry((name.clone(), link.wire.as_str()));
+        Arc::clone(entry.or_insert_with(|| {
+            let runtime = Arc::new(Runtime::new(name.clone(), Arc::clone(&self.runs)));
+            runtime.post_unposted(link);
+            runtime
+        }))
     }
 }
 
@@ -170,7 +178,7 @@ impl Running {
         self.stop.cancel();
         self.runtime.link.send_replace(None);
         self.runtime.credentials.lock().clear();
-        self.runtime.health.lock().is_unheard(State::Connecting);
+        self.runtime.health.lock().note_unheard(State::Connecting);
     }
 }
 
@@ -222,12 +230,12 @@ impl Runtime {
     async fn run(self: Arc<Self>, link: Arc<Link>, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let listening = AssertUnwindSafe(self.listen(&link, &stop)).catch_unwind();
-            let Some(ended) = stop.run_until_cancelled(listening).await else { return };
-            let why = ended.unwrap_or_else(|_panic| LinkError::Unreadable("it panicked".into()));
-            self.is_down(&why);
-            if begun.elapsed() > LIVED {
+            let Some(outcome) = stop.run_until_cancelled(listening).await else { return };
+            let why = outcome.unwrap_or_else(|_panic| LinkError::Unreadable("it panicked".into()));
+            self.note_down(&why);
+            if started.elapsed() > LIVED {
                 backoff.reset();
             }
             let wait = backoff.next_wait().max(why.retry_after());
@@ -246,7 +254,10 @@ impl Runtime {
         why
     }
 
-    fn is_ready(&self, link: &Link) {
+    /// Notes that the runtime is heard. If its wire replays nothing, the time since it was last
+    /// heard is a gap, in which calls may have been lost without a sign: the operator is told of
+    /// it.
+    fn note_ready(&self, link: &Link) {
         let mut health = self.health.lock();
         if health.state == State::Ready {
             return;
@@ -263,10 +274,10 @@ impl Runtime {
         (health.state, health.since, health.last_error) = (State::Ready, now, None);
     }
 
-    fn is_down(&self, error: &LinkError) {
+    fn note_down(&self, error: &LinkError) {
         warn!(runtime = %self.name, %error, "the runtime cannot be heard; trying again");
         let mut health = self.health.lock();
-        health.is_unheard(State::Down);
+        health.note_unheard(State::Down);
         health.last_error = Some(error.to_string());
     }
 
@@ -280,18 +291,26 @@ impl Runtime {
     }
 
     /// Has a call made and its answer posted, in a task of the daemon. Waits until another call may
-    /// be taken. A call that is known is not made again, and its answer is posted once.
-    /// Without a `route`, the bridge has no such tool.
-    async fn take(self: &Arc<Self>, wire: &Wire, asked: Asked, route: Option<Route>) {
+    /// be taken. Without a `route`, the bridge has no such tool.
+    ///
+    /// 1. The turn comes first: the runtime's stream is not read while too many calls are open.
+    /// 2. The key of the call is its id and the path for its answer. A runtime sends a call again
+    ///    after a break, and another worker may have got it in between. By the key, the call is
+    ///    made once. If the content differs, the call is not made at all: one of the two would get
+    ///    the answer of the other.
+    /// 3. The record of the call is on disk before the call is made. It has the answer of a call
+    ///    that was lost, which the next process posts after a crash.
+    /// 4. The answer is posted from the same task, until the runtime has it.
+    async fn take(self: &Arc<Self>, wire: &Wire, request: RuntimeCall, route: Option<Route>) {
         let turn = Arc::clone(&self.turns).acquire_owned().await.expect("it is never closed");
-        let Asked { call, run, post_to } = asked;
+        let RuntimeCall { call, run, post_to } = request;
         let id = call.tool_use.as_str();
         // Two runs of a gateway may use the same id, but not for answers at one path.
         let key: RequestKey = (self.name.clone(), format!("{post_to} {id}"));
         let digest = hex(&Sha256::digest(format!("{}\n{}", call.name, call.args.get())));
         match self.runs.calls.digest_of(&key) {
             None => (),
-            Some(known) if known == digest => {
+            Some(earlier) if earlier == digest => {
                 return debug!(runtime = %self.name, run, call = id, "the call is known already");
             }
             Some(_) => {
@@ -303,49 +322,50 @@ impl Runtime {
         }
         let workspace = self.name.as_str().into();
         let run = CallingRun { workspace, run: run.as_str().into(), session: None };
-        let lost = body(wire, &call, &Answer::Error(pending::lost(&call.name)));
+        let lost_body = body(wire, &call, &Answer::Error(pending::lost(&call.name)));
         let record = RequestRecord {
-            answer: serde_json::from_str(&lost).ok(),
+            answer: serde_json::from_str(&lost_body).ok(),
             post_to: Some(post_to.clone()),
             ..RequestRecord::new(digest)
         };
-        let (made, posted) = (Arc::clone(self), Arc::clone(self));
-        let unwritable =
+        let unwritable_body =
             body(wire, &call, &Answer::Error(NotRecorded::Unwritable.for_model(&call.name)));
         let wire = wire.clone();
-        let work = async move { Ok(made.make(&wire, route, call, run).await) };
+        let maker = Arc::clone(self);
+        let work = async move { Ok(maker.make(&wire, route, call, run).await) };
         let answer = self.runs.calls.once(key.clone(), record, work);
+        let runtime = Arc::clone(self);
         self.runs.calls.spawn(&self.name, async move {
             let body = match answer.await {
                 Ok(body) => body,
-                Err(NotAnswered::Unwritable) => unwritable.into(),
+                Err(NotAnswered::Unwritable) => unwritable_body.into(),
                 Err(NotAnswered::Elsewhere) => return,
-                Err(_) => lost.into(),
+                Err(_) => lost_body.into(),
             };
-            posted.post(key, &post_to, body, turn).await;
+            runtime.post(key, &post_to, body, turn).await;
         });
     }
 
     /// Makes a call, and returns what its answer is posted as.
     async fn make(&self, wire: &Wire, route: Option<Route>, call: Call, run: CallingRun) -> Bytes {
-        let failed = |why| Bytes::from(body(wire, &call, &Answer::Error(why)));
+        let error = |why| Bytes::from(body(wire, &call, &Answer::Error(why)));
         let Some(route) = route else {
-            return failed(format!("The bridge has no tool `{}`.", call.name));
+            return error(format!("The bridge has no tool `{}`.", call.name));
         };
-        let hold = || Budget::of_process().hold_for(Some(self.name.clone()));
-        let mut arguments = hold();
-        if let Err(no_room) = arguments.resize(call.args.get().len()).await {
-            return failed(format!("The call was not made: {no_room}. Try again later."));
+        let budget = Budget::of_process();
+        let mut arguments_held = budget.hold_for(Some(self.name.clone()));
+        if let Err(no_room) = arguments_held.resize(call.args.get().len()).await {
+            return error(format!("The call was not made: {no_room}. Try again later."));
         }
         let by = CalledBy { run: Some(run), client: None };
-        let calls = &self.runs.calls;
         let trace = self.runs.context.traces.context(None);
-        let made = calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
-        let mut held = hold();
+        let Made { answer, .. } =
+            self.runs.calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
+        let mut answer_held = budget.hold_for(Some(self.name.clone()));
         // Once for the answer, and once for what it is posted as.
-        match held.resize(2 * made.answer.json_len()).await {
-            Ok(()) => held.pay_for(body(wire, &call, &made.answer).into_bytes()),
-            Err(no_room) => failed(format!("The tool has run; {no_room}, its result is lost.")),
+        match answer_held.resize(2 * answer.json_len()).await {
+            Ok(()) => answer_held.pay_for(body(wire, &call, &answer).into_bytes()),
+            Err(no_room) => error(format!("The tool has run; {no_room}, its result is lost.")),
         }
     }
 
@@ -363,8 +383,12 @@ impl Runtime {
         }
     }
 
-    /// Posts an answer until the runtime has taken it or refuses it for good, or it is forgotten. If
-    /// the daemon stops before, the next process posts it.
+    /// Posts an answer until the runtime has taken it or refuses it for good, or its record is
+    /// forgotten. If the daemon stops before, the next process posts it.
+    ///
+    /// The answer of a call that could not be recorded has no record at all, and is posted by this
+    /// process alone. After the first failure, the answer moves to the places of those that wait: a
+    /// runtime that takes no answers must not keep its next calls from being made.
     async fn post(
         &self,
         key: RequestKey,
@@ -375,14 +399,14 @@ impl Runtime {
         let mut backoff = Backoff::for_connections();
         let mut links = self.link.subscribe();
         let draining = self.runs.draining();
-        let is_known = || self.runs.calls.digest_of(&key).is_some();
-        // That a call was not made is not on disk, and is posted all the same.
-        let is_kept = is_known();
-        while !is_kept || is_known() {
-            let link = draining.run_until_cancelled(links.wait_for(Option::is_some)).await;
-            let Some(Some(link)) = link.and_then(Result::ok).map(|link| link.clone()) else {
-                return;
+        let has_record = || self.runs.calls.digest_of(&key).is_some();
+        let recorded = has_record();
+        while !recorded || has_record() {
+            let link = match draining.run_until_cancelled(links.wait_for(Option::is_some)).await {
+                Some(Ok(link)) => (*link).clone(),
+                Some(Err(_)) | None => None,
             };
+            let Some(link) = link else { return };
             let Err(error) = self.post_once(&link, path, body.clone()).await else {
                 self.health.lock().untaken = None;
                 return self.runs.calls.posted(key);
@@ -395,7 +419,6 @@ impl Runtime {
             }
             warn!(runtime = %self.name, call = key.1, %error, "the answer is posted again later");
             self.health.lock().untaken = Some(error.without_path());
-            // So that these answers, which may wait for long, keep no call from being made.
             place = Arc::clone(&self.waiting).try_acquire_owned().unwrap_or(place);
             let wait = backoff.next_wait().max(error.retry_after());
             let later = timeout(wait, links.changed());
@@ -410,10 +433,7 @@ impl Runtime {
     fn authorize(&self, path: &str, credential: HeaderValue) {
         let mut credentials = self.credentials.lock();
         credentials.retain(|(at, _)| at != path);
-        if credentials.len() == CREDENTIALS {
-            credentials.pop_front();
-        }
-        credentials.push_back((path.to_owned(), credential));
+        credentials.push((path.to_owned(), credential));
     }
 
     async fn post_once(&self, link: &Link, path: &str, body: Bytes) -> Result<Bytes, LinkError> {
@@ -427,7 +447,7 @@ impl Runtime {
 }
 
 impl Health {
-    fn is_unheard(&mut self, state: State) {
+    fn note_unheard(&mut self, state: State) {
         let now = clock::now();
         if self.state == State::Ready {
             self.heard_until = Some(now);
@@ -456,11 +476,11 @@ fn body(wire: &Wire, call: &Call, answer: &Answer) -> String {
 /// What the runtime answers instead.
 pub async fn probe(name: &AppName, config: &RuntimeLink) -> Option<Result<(), String>> {
     let link = Link::new(config, name.clone());
-    let asked = match &config.wire {
+    let outcome = match &config.wire {
         // Every listener gets every call, so this one takes none away.
         Wire::HsafaV3 { .. } => link.open(link.url(hsafa::STREAM), &link.headers).await.map(drop),
         Wire::HsafaV7 { .. } => return None,
         Wire::Claude { environment } => claude::list(&link, environment).await,
     };
-    Some(asked.map_err(|error| error.to_string()))
+    Some(outcome.map_err(|error| error.to_string()))
 }

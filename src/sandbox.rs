@@ -7,9 +7,9 @@
 //! tools are unique over the whole spec, a key that stands twice counts once.
 //!
 //! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
-//! rate limits other than its own size, tools that it runs itself, validation of arguments against a
-//! tool's schema, lists of runs and sessions, feedback, budgets, structured outputs, plans, loop detection, the supervisor, counts of
-//! tokens. Any `modelId` names the script.
+//! rate limits other than its own size, tools that it runs itself, validation of arguments against
+//! a tool's schema, lists of runs and sessions, feedback, budgets, structured outputs, plans, loop
+//! detection, the supervisor, counts of tokens. Any `modelId` names the script.
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
 //!

@@ -31,25 +31,32 @@ pub struct AppSettings {
 
 impl Settings {
     /// Makes the settings that follow `before`. An app whose limits did not change keeps its queue
-    /// and its quota, and so the counts of its calls.
+    /// and its quota, and so the counts of its calls: with new counts, a reload of any other key
+    /// would let the app make as many calls again.
     pub fn new(limits: Calls, apps: Vec<App>, before: Option<&Self>) -> Self {
-        let settings = |app: App| {
-            let limit = app.max_concurrent_calls;
-            let known = before.and_then(|before| before.app(&app.name));
-            let same = known.filter(|known| known.app.max_concurrent_calls == limit);
-            let queue = match same {
-                Some(known) => known.queue.clone(),
-                None => limit.map(AdmissionQueue::new),
-            };
-            let counted = known.and_then(|known| known.quota.as_ref());
-            let quota = Meter::after(counted, &format!("The app `{}`", app.name), app.quota);
-            AppSettings { app: Arc::new(app), queue, quota }
-        };
-        Self { limits, apps: apps.into_iter().map(settings).collect() }
+        let mut settings = Vec::with_capacity(apps.len());
+        for app in apps {
+            let earlier = before.and_then(|before| before.app(&app.name));
+            settings.push(AppSettings::new(app, earlier));
+        }
+        Self { limits, apps: settings }
     }
 
     /// The app of this name.
     pub fn app(&self, name: &AppName) -> Option<&AppSettings> {
-        self.apps.iter().find(|known| known.app.name == *name)
+        self.apps.iter().find(|settings| settings.app.name == *name)
+    }
+}
+
+impl AppSettings {
+    fn new(app: App, earlier: Option<&Self>) -> Self {
+        let limit = app.max_concurrent_calls;
+        let queue = match earlier {
+            Some(earlier) if earlier.app.max_concurrent_calls == limit => earlier.queue.clone(),
+            _ => limit.map(AdmissionQueue::new),
+        };
+        let earlier_quota = earlier.and_then(|earlier| earlier.quota.as_ref());
+        let quota = Meter::after(earlier_quota, &format!("The app `{}`", app.name), app.quota);
+        Self { app: Arc::new(app), queue, quota }
     }
 }

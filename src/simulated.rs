@@ -1,5 +1,5 @@
-//! Where a simulation replaces the world around the daemon: MANTYX, the journal's disk, the clocks and
-//! chance. A daemon that is built on a thread with a [`World`] uses that one.
+//! Where a simulation replaces the world around the daemon: MANTYX, the journal's disk, the clocks
+//! and chance. A daemon that is built on a thread with a [`World`] uses that one.
 //!
 //! docs/design/simulation.md says what it is not, and how it came about.
 //!
@@ -94,8 +94,8 @@ pub(crate) fn set_disk(disk: Option<Arc<dyn Disk>>) {
     DISK.set(disk);
 }
 
-/// Runs `writer` as a task of this thread in place of a thread of its own, so that chance alone says
-/// when it runs.
+/// Runs `writer` as a task of this thread in place of a thread of its own, so that chance alone
+/// says when it runs.
 pub(crate) fn spawn_writer(writer: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::runtime::Handle::current().spawn(writer));
 }

@@ -61,20 +61,20 @@ pub async fn serve<F, B>(
             Ok((stream, permit)) => {
                 let answer = answer.clone();
                 let service = service_fn(move |request| {
-                    let answer = answer(request);
+                    let answering = answer(request);
                     async move {
-                        let mut answer = answer.await;
-                        answer.headers_mut().insert("keep-alive", keep_alive(limits.idle));
-                        Ok::<_, Infallible>(answer)
+                        let mut response = answering.await;
+                        response.headers_mut().insert("keep-alive", keep_alive(limits.idle));
+                        Ok::<_, Infallible>(response)
                     }
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(limits.idle)
                     .serve_connection(TokioIo::new(stream), service);
-                let connection = open.watch(connection);
+                let watched = open.watch(connection);
                 connections.spawn(async move {
-                    if let Err(error) = connection.await {
+                    if let Err(error) = watched.await {
                         // The client has left, mostly in the middle of a stream.
                         tracing::debug!(%error, "a connection of a server inside the bridge broke");
                     }

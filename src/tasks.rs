@@ -44,8 +44,8 @@ pub async fn in_background<T: Send + 'static>(
 /// From so many bytes on, a look at all of them may take longer than a millisecond.
 pub const LARGE: usize = 32 << 10;
 
-/// [`in_background`] if `bytes`, the size of what `work` looks at, are many; otherwise at once. A panic
-/// of `work` is one here in both cases.
+/// [`in_background`] if `bytes`, the size of what `work` looks at, are many; otherwise at once. A
+/// panic of `work` is one here in both cases.
 pub async fn in_background_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -59,11 +59,11 @@ pub async fn in_background_if_large<T: Send + 'static>(
     }
 }
 
-/// `work` at once. If `bytes`, the size of what it looks at, are many, tokio's other tasks leave this
-/// thread meanwhile.
+/// `work` at once. If `bytes`, the size of what it looks at, are many, tokio's other tasks leave
+/// this thread meanwhile.
 ///
-/// It is for what must not be dropped half way: the caller of an answer that has arrived may go away at
-/// each `await`, and the answer with it.
+/// It is for what must not be dropped half way: the caller of an answer that has arrived may go
+/// away at each `await`, and the answer with it.
 pub fn in_place_if_large<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     // Where there is one thread alone, nothing can leave it.

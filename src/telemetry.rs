@@ -49,10 +49,10 @@ pub fn start<'e>(
         1 => "info,rmcp=off,mantyx_bridge=debug",
         _ => "debug,mantyx_bridge=trace",
     };
-    let filter = look("RUST_LOG").unwrap_or(level);
-    let filter =
-        EnvFilter::try_new(filter).map_err(|error| format!("RUST_LOG={filter}: {error}"))?;
-    let filter = filter.add_directive(WITHOUT.parse().expect("the constant is a directive"));
+    let directives = look("RUST_LOG").unwrap_or(level);
+    let filter = EnvFilter::try_new(directives)
+        .map_err(|error| format!("RUST_LOG={directives}: {error}"))?
+        .add_directive(WITHOUT.parse().expect("the constant is a directive"));
     let layer = match format {
         LogFormat::Json => {
             fmt::layer().json().flatten_event(true).with_writer(|| JsonLines).boxed()
@@ -79,17 +79,22 @@ pub fn start<'e>(
 
 /// Formats the fields of a line for people.
 fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
-    let write = |writer: &mut format::Writer<'_>,
-                 field: &tracing::field::Field,
-                 value: &dyn std::fmt::Debug| {
-        match field.name() {
-            "message" => write!(plain::Escaping(writer), "{value:?}"),
-            // The line already has what these fields of the `log` crate say.
-            name if name.starts_with("log.") => Ok(()),
-            name => write!(plain::Escaping(writer), "{name}={value:?}"),
-        }
-    };
-    format::debug_fn(write).delimited(" ")
+    format::debug_fn(write_field).delimited(" ")
+}
+
+/// Writes one field. The text may be that of a peer, and must not break the line or send commands
+/// to the terminal.
+fn write_field(
+    writer: &mut format::Writer<'_>,
+    field: &tracing::field::Field,
+    value: &dyn std::fmt::Debug,
+) -> std::fmt::Result {
+    match field.name() {
+        "message" => write!(plain::Escaping(writer), "{value:?}"),
+        // The line already has what these fields of the `log` crate say.
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(plain::Escaping(writer), "{name}={value:?}"),
+    }
 }
 
 /// Writes lines of JSON, each with plain text only.
@@ -99,9 +104,8 @@ impl io::Write for JsonLines {
     /// Gets a complete line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         // Most lines are ASCII; checking that is far cheaper than decoding characters.
-        let is_ascii = line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
-        let is_plain = |text: &str| text.chars().all(|c| is_plain(c) || c == '\n');
-        if is_ascii || str::from_utf8(line).is_ok_and(is_plain) {
+        let ascii = line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
+        if ascii || str::from_utf8(line).is_ok_and(is_plain_text) {
             io::stderr().write_all(line)?;
         } else {
             let text = String::from_utf8_lossy(line);
@@ -115,12 +119,18 @@ impl io::Write for JsonLines {
     }
 }
 
+fn is_plain_text(text: &str) -> bool {
+    text.chars().all(|c| is_plain(c) || c == '\n')
+}
+
 /// Logs a panic like any other event.
 fn log_panic(info: &PanicHookInfo<'_>) {
     let said = info.payload_as_str().unwrap_or("no message");
     let at = info.location().map(ToString::to_string).unwrap_or_default();
-    let backtrace = Backtrace::capture();
-    let is_captured = backtrace.status() == BacktraceStatus::Captured;
-    let backtrace = is_captured.then(|| display(backtrace));
+    let capture = Backtrace::capture();
+    let backtrace = match capture.status() {
+        BacktraceStatus::Captured => Some(display(capture)),
+        _ => None,
+    };
     error!(at, backtrace, "panicked: {said}");
 }

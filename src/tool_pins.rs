@@ -39,22 +39,21 @@ struct File<'a> {
     pins: &'a RawValue,
 }
 
-/// The pins of `name`.
+/// The pins of `name`. A file that cannot be read is damaged, and never counts as missing: the
+/// bridge would then accept all tools that the server shows next.
 pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
-    let damaged = |why: String| {
-        warn!(backend = %name, why, "the backend's pins cannot be read");
-        Accepted::Damaged(why.into())
-    };
-    match state.read_kept(&file(name)) {
-        Ok(None) => Accepted::Nothing,
+    let why = match state.read_kept(&file(name)) {
+        Ok(None) => return Accepted::Nothing,
         Ok(Some(text)) => match read(&text) {
-            Ok(pins) => Accepted::Pins(Arc::new(pins)),
+            Ok(pins) => return Accepted::Pins(Arc::new(pins)),
             Err(why) => {
-                damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display()))
+                format!("{} is damaged: {why}", state.path().join(file(name)).display())
             }
         },
-        Err(error) => damaged(error_chain(&error)),
-    }
+        Err(error) => error_chain(&error),
+    };
+    warn!(backend = %name, why, "the backend's pins cannot be read");
+    Accepted::Damaged(why.into())
 }
 
 /// Writes the pins on `registry` into `state`, until `stop`.
@@ -67,8 +66,8 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         for (name, pins) in news {
             let file = file(&name);
             let text = write(&pins);
-            let written = state.in_background(move |state| state.write_kept(&file, &text));
-            let error = written.await.err();
+            let writing = state.in_background(move |state| state.write_kept(&file, &text));
+            let error = writing.await.err();
             if let Some(error) = &error {
                 failed = true;
                 warn!(backend = %name, error, "pins were not stored; trying again");
@@ -88,10 +87,11 @@ fn file(name: &BackendName) -> PathBuf {
 }
 
 pub fn write(Pins(pins): &Pins) -> String {
-    let pins: BTreeMap<&str, &str> = pins.iter().map(|(tool, text)| (&**tool, &**text)).collect();
-    let pins = serde_json::value::to_raw_value(&pins).expect("strings can be written");
-    let digest = hex(&Sha256::digest(pins.get()));
-    let file = File { version: VERSION, digest, pins: &pins };
+    let by_tool: BTreeMap<&str, &str> =
+        pins.iter().map(|(tool, text)| (&**tool, &**text)).collect();
+    let content = serde_json::value::to_raw_value(&by_tool).expect("strings can be written");
+    let digest = hex(&Sha256::digest(content.get()));
+    let file = File { version: VERSION, digest, pins: &content };
     serde_json::to_string(&file).expect("strings and JSON can be written")
 }
 
@@ -101,9 +101,9 @@ pub fn read(text: &str) -> Result<Pins, String> {
     if hex(&Sha256::digest(file.pins.get())) != file.digest {
         return Err("its content is not what its digest says".to_owned());
     }
-    let pins: BTreeMap<String, String> =
+    let by_tool: BTreeMap<String, String> =
         serde_json::from_str(file.pins.get()).map_err(|error| error.to_string())?;
-    Ok(Pins(pins.into_iter().map(|(tool, text)| (tool, text.into())).collect()))
+    Ok(Pins(by_tool.into_iter().map(|(tool, text)| (tool, text.into())).collect()))
 }
 
 #[cfg(test)]

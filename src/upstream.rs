@@ -24,7 +24,7 @@ use url::Url;
 pub use self::credential::UpstreamCredential;
 use self::kept_token::KeptToken;
 pub use self::post::{PostCredential, Posted, ResultPost};
-use self::rate_limit::{RateLimits, Told};
+use self::rate_limit::{Announced, RateLimits};
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
 use crate::http_client::{BodyError, Client, Clients, NotRead, Tls};
@@ -36,7 +36,7 @@ use crate::{clock, http_client, metrics};
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The cure when the grant behind the tokens has ended.
-pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in again, and put \
+pub const LOG_IN_AGAIN: &str = "Access was revoked, or the application is gone: log in again, and put \
                                the refresh token that you are given where \
                                upstream.oauth.refresh_token refers to.";
 
@@ -71,7 +71,7 @@ pub struct Upstream {
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
     /// The refresh token that replaced the configured one.
-    kept: Arc<KeptToken>,
+    kept_token: Arc<KeptToken>,
     health: Mutex<Health>,
     rate_limits: RateLimits,
     /// Counters of posted results.
@@ -92,7 +92,10 @@ struct Way {
 impl Way {
     fn to(base: &Url, tls: Option<Tls>) -> Self {
         let clients = Clients::new(Some(base), tls.as_ref(), http_client::new());
-        let shared = (base.scheme() == "https").then(|| http_client::sharing(tls.as_ref()));
+        let shared = match base.scheme() {
+            "https" => Some(http_client::sharing(tls.as_ref())),
+            _ => None,
+        };
         Self { clients, shared, unshared_until: None, tls }
     }
 }
@@ -191,14 +194,14 @@ impl Upstream {
     /// `credential` must fit into a header; the configuration checks this.
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
-        let kept = KeptToken::new(state);
-        let own = UpstreamCredential::configured(credential, &way.clients, &kept);
+        let kept_token = KeptToken::new(state);
+        let own = UpstreamCredential::configured(credential, &way.clients, &kept_token);
         Self {
             base,
             is_sandbox: false,
             way: Mutex::new(way),
             own: watch::Sender::new(own),
-            kept,
+            kept_token,
             health: Mutex::default(),
             rate_limits: RateLimits::default(),
             posts: metrics::Posts::default(),
@@ -213,7 +216,7 @@ impl Upstream {
         }
         // An issued token stays in use if the grant and the TLS settings are the same.
         if !same_way || !self.own().is_some_and(|own| own.is_of(credential)) {
-            let own = UpstreamCredential::configured(credential, &self.clients(), &self.kept);
+            let own = UpstreamCredential::configured(credential, &self.clients(), &self.kept_token);
             self.own.send_replace(own);
         }
     }
@@ -222,16 +225,15 @@ impl Upstream {
         self.way.lock().clients.clone()
     }
 
-    /// The client for a result, and whether it shares its connection. A large result would delay the
-    /// others there, as HTTP/2's window is one for all. What failed once has a connection of its own,
-    /// too.
+    /// The client for a result, and whether it shares its connection. A large result would delay
+    /// the others there, as HTTP/2's window is one for all. What failed once has a connection of
+    /// its own, too.
     fn client_of_posts(&self, bytes: usize, attempt: u64) -> (Client, bool) {
         let way = self.way.lock();
-        let is_fit = way.unshared_until.is_none_or(|until| until <= Instant::now());
-        let shares = bytes <= MAX_SHARED && attempt == 0 && is_fit;
-        match way.shared.as_ref().filter(|_| shares) {
-            Some(shared) => (shared.clone(), true),
-            None => (way.clients.own.clone(), false),
+        let works = way.unshared_until.is_none_or(|until| until <= Instant::now());
+        match &way.shared {
+            Some(shared) if bytes <= MAX_SHARED && attempt == 0 && works => (shared.clone(), true),
+            _ => (way.clients.own.clone(), false),
         }
     }
 
@@ -257,7 +259,7 @@ impl Upstream {
     /// Waits until every exchange with the token endpoint has ended, and its refresh token is on
     /// disk. A process that stops earlier may lose the only valid refresh token.
     pub async fn finish(&self) {
-        self.kept.finish(FINISH_WITHIN).await;
+        self.kept_token.finish(FINISH_WITHIN).await;
     }
 
     /// Why there is no token of `upstream.oauth`, or why its renewal failed.
@@ -274,7 +276,7 @@ impl Upstream {
     pub fn credential_of(&self, app: &App) -> Option<UpstreamCredential> {
         match &app.credential {
             Some(credential) => {
-                UpstreamCredential::configured(credential, &self.clients(), &self.kept)
+                UpstreamCredential::configured(credential, &self.clients(), &self.kept_token)
             }
             None => self.own(),
         }
@@ -324,21 +326,20 @@ impl Upstream {
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
         let url = target::below(&self.base, path).ok_or(SendError::OddPath)?;
-        let sent = credential.send(async |headers| {
-            let request = client.request(method.clone(), url.clone()).headers(headers);
-            let request = fill(request)?;
-            let sent = client.send_as(request, method.is_safe()).await;
-            sent.map_err(|error| SendError::Broken(error.without_url()))
+        let exchange = credential.send(async |headers| {
+            let request = fill(client.request(method.clone(), url.clone()).headers(headers))?;
+            let response = client.send_as(request, method.is_safe()).await;
+            response.map_err(|error| SendError::Broken(error.without_url()))
         });
-        let sent = sent.await;
-        match &sent {
+        let outcome = exchange.await;
+        match &outcome {
             Ok(_) => self.note(Ok(())),
             // The app's own body broke off, which says nothing about MANTYX.
             Err(SendError::Broken(error)) if is_of_the_body(error) => {}
             Err(SendError::Broken(error)) => self.note(Err(&error_chain(error))),
             Err(SendError::OddPath | SendError::Token(_) | SendError::NotTwice) => {}
         }
-        sent
+        outcome
     }
 
     /// Opens the event stream at `path`, behind `last_seq`.
@@ -350,20 +351,22 @@ impl Upstream {
     ) -> Opened {
         let resumed = format!("{path}?lastSeq={last_seq}");
         let path = if last_seq > 0 { &resumed } else { path };
-        let response = self.send((Method::GET, path), credential, |request| {
+        let exchange = self.send((Method::GET, path), credential, |request| {
             let request = request
                 .header(header::ACCEPT, "text/event-stream")
                 .header(header::CACHE_CONTROL, "no-store");
             Ok(if last_seq > 0 { request.header("last-event-id", last_seq) } else { request })
         });
-        let response = response.await?;
+        let response = exchange.await?;
         if response.status() != StatusCode::OK {
             return Err(OpenError::Refused(Box::new(StreamRefusal::read(response).await)));
         }
-        let kind = response.headers().get(header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if !kind.starts_with("text/event-stream") {
-            return Err(OpenError::NotAStream(kind.to_owned()));
+        let content_type = match response.headers().get(header::CONTENT_TYPE) {
+            Some(value) => value.to_str().unwrap_or_default(),
+            None => "",
+        };
+        if !content_type.starts_with("text/event-stream") {
+            return Err(OpenError::NotAStream(content_type.to_owned()));
         }
         Ok(response)
     }
@@ -392,9 +395,9 @@ impl Upstream {
     /// credential.
     pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
         if headers.contains_key(rate_limit::BUCKET)
-            && let Some(told) = Told::read(headers, clock::now())
+            && let Some(budget) = Announced::read(headers, clock::now())
         {
-            self.rate_limits.of(credential.id).overheard(told);
+            self.rate_limits.limiter(credential.id).note_of_app(budget);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Tells when bridge.yaml, or another followed file, may have changed: a watch says so, SIGHUP has
 //! come, or a poll is due.
 //!
-//! A file is watched itself. Its directory is not: a log that is written there would wake the bridge
-//! with every line. Editors replace the file, and ConfigMaps a symlink to it. So the watches are set
-//! anew before each look, and a directory is watched if a symlink in it leads to the file, or if the
-//! file is missing. Where no watch is possible (NFS, a limit of the system), the polls remain.
+//! A file is watched itself. Its directory is not: a log that is written there would wake the
+//! bridge with every line. Editors replace the file, and ConfigMaps a symlink to it. So the watches
+//! are set again before each look, and a directory is watched if a symlink in it leads to the file,
+//! or if the file is missing. Where no watch is possible (NFS, a limit of the system), the polls
+//! remain.
 //!
 //! Must not: read the file. Reading would cause events, too.
 
@@ -86,26 +87,26 @@ impl Watch {
 
     /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
-        let known = self.files.len();
+        let before = self.files.len();
         self.files.extend(paths.filter_map(|path| std::path::absolute(path).ok()));
-        if self.files.len() > known {
+        if self.files.len() > before {
             self.arm();
         }
     }
 
-    /// Watches what leads to the files now. What is watched already is watched again, as another file
-    /// may have taken its place.
+    /// Watches what leads to the files now. What is watched already is watched again, as another
+    /// file may have taken its place.
     fn arm(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
-        let mut wanted = BTreeSet::new();
+        let mut to_watch = BTreeSet::new();
         let mut own = BTreeSet::new();
-        self.files.iter().for_each(|file| lead_to(file, &mut wanted, &mut own));
+        self.files.iter().for_each(|file| lead_to(file, &mut to_watch, &mut own));
         *self.own.lock() = own;
-        for gone in self.watched.difference(&wanted) {
+        for path in self.watched.difference(&to_watch) {
             // The watch of a file that was removed is gone already.
-            watcher.unwatch(gone).ok();
+            watcher.unwatch(path).ok();
         }
-        for path in &wanted {
+        for path in &to_watch {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive)
                 && !self.watched.contains(path)
             {
@@ -115,7 +116,7 @@ impl Watch {
                 );
             }
         }
-        self.watched = wanted;
+        self.watched = to_watch;
     }
 
     /// Waits for news. Changes between two calls are reported by the second one.
@@ -172,14 +173,17 @@ fn watcher(
     own: Arc<Mutex<BTreeSet<PathBuf>>>,
 ) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<Event>| {
-        // An error may mean that events were lost, so it counts as a change. Reading a file does
-        // not.
-        let is_news = event.map_or(true, |event| {
-            let own = own.lock();
-            let is_own = event.paths.is_empty() || event.paths.iter().any(|it| own.contains(it));
-            is_own && !matches!(event.kind, EventKind::Access(_))
-        });
-        if is_news {
+        let counts = match event {
+            // Reading a file is no change.
+            Ok(Event { kind: EventKind::Access(_), .. }) => false,
+            Ok(event) => {
+                let own = own.lock();
+                event.paths.is_empty() || event.paths.iter().any(|path| own.contains(path))
+            }
+            // Events may have been lost.
+            Err(_) => true,
+        };
+        if counts {
             changed.notify_one();
         }
     })

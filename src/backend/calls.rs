@@ -488,8 +488,9 @@ fn invalid_arguments(mistakes: String) -> CallOutcome {
     }
 }
 
-/// Waits until a call may run, or the question for the outcome of one that was made before: asks the backend's circuit breaker, then waits for a permit of the
-/// backend's queue and one of those that all backends share.
+/// Waits until a call may run, or the question for the outcome of one that was made before: asks
+/// the backend's circuit breaker, then waits for a permit of the backend's queue and one of those
+/// that all backends share.
 async fn admit<'a>(
     backend: &'a BackendHandle,
     of_all: &AdmissionQueue,

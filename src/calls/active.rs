@@ -31,8 +31,8 @@ pub struct Deferred;
 
 /// What a call knows of the driven run that waits for it.
 ///
-/// Calls are made by hand, for MCP clients and for other runtimes, too: this is all that the run of a
-/// call may decide about it.
+/// Calls are made by hand, for MCP clients and for other runtimes, too: this is all that the run of
+/// a call may decide about it.
 #[derive(Debug)]
 pub struct RunScope {
     /// The driven run: of a call in an eval, the eval.
@@ -142,7 +142,7 @@ impl ActiveCall {
         CallOutcome::failed(ending, why)
     }
 
-    /// Ends the call for its observers.
+    /// Reports the outcome to the history, the metrics, the audit log and the trace.
     pub(super) fn end(&self, outcome: &Result<CallOutcome, Deferred>) {
         let ending = match outcome {
             Ok(made) => {

@@ -13,7 +13,8 @@
 
 mod shared;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -29,6 +30,7 @@ use tracing::{info, warn};
 use super::changes::{Change, Changes};
 use crate::clock;
 use crate::journal::DatabaseError;
+use crate::limits::ring::Ring;
 use crate::metrics::{ByLabel, Counter};
 use crate::model::approval::Outcome;
 use crate::model::catalog::hex;
@@ -61,7 +63,7 @@ pub struct Approvals {
 struct Inner {
     /// In the order in which they were asked.
     waiting: BTreeMap<u64, Waiting>,
-    ended: HashMap<AppName, VecDeque<Approval>>,
+    ended: HashMap<AppName, Ring<Approval, KEEP>>,
     /// What waits at other replicas.
     others: BTreeMap<String, Approval>,
 }
@@ -157,8 +159,8 @@ impl Approvals {
         Self { changes, ..Self::default() }
     }
 
-    /// Asks about a call, or what its server asks, with what marks that question. Without a decision
-    /// before `until`, it counts as denied.
+    /// Asks about a call, or what its server asks, with what marks that question. Without a
+    /// decision before `until`, it counts as denied.
     pub fn ask(
         &self,
         call: &CallRequest,
@@ -168,8 +170,11 @@ impl Approvals {
         self.ask_again(call, question, None, until)
     }
 
-    /// The same, and `why_again` is shown: without it, a person who has approved the call takes the
-    /// second question for a mistake.
+    /// As [`Self::ask`], and shows `why_again`: without it, a person who has approved the call
+    /// takes the second question for a mistake.
+    ///
+    /// The questions of one app are bounded in number and bytes. They wait for hours, and an app
+    /// that asks without end would fill the memory, and the page on which people decide.
     pub(super) fn ask_again(
         &self,
         call: &CallRequest,
@@ -181,22 +186,20 @@ impl Approvals {
         let app = &call.app;
         let arguments = call.arguments.get();
         let run = call.run_id();
-        let asked = question.as_ref().map(|(question, mark)| [question.params.get(), *mark]);
-        let size = arguments.len() + asked.map_or(0, |[params, _]| params.len());
+        let params = question.as_ref().map(|(question, _)| question.params.get());
+        let mark = question.as_ref().map(|(_, mark)| *mark);
+        let size = arguments.len() + params.map_or(0, str::len);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let by_hand = if run.is_none() { number.to_string() } else { String::new() };
         // Not under the lock: arguments may have megabytes.
         let (id, digest) = in_place_if_large(size, || {
-            let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
+            let id = approval::id(call, [params.unwrap_or(""), mark.unwrap_or(&by_hand)]);
             (id, hex(&Sha256::digest(arguments)))
         });
         let mut inner = self.inner.lock();
-        let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
-        let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
-            let Approval { arguments, question, .. } = &waiting.approval;
-            let arguments = arguments.as_ref().map_or(0, |arguments| arguments.get().len());
-            (count + 1, bytes + arguments + question.as_ref().map_or(0, |it| it.params.get().len()))
-        });
+        let own = || inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
+        let count = own().count();
+        let bytes: usize = own().map(|waiting| waiting.approval.size()).sum();
         if count >= MAX || bytes + size > MAX_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
@@ -231,71 +234,82 @@ impl Approvals {
         Ok(Question { approvals: self, number, decision, until })
     }
 
-    /// Takes what a person says about the question `id` of `app`, or of any app; how it stands then.
+    /// Takes what a person says about the question `id` of `app`, or of any app; how it stands
+    /// then.
     pub fn decide(&self, app: Option<&AppName>, id: &str, decision: Decision) -> Decided {
-        let found = {
+        let number = {
             let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();
-            let found = waiting.find(|(_, it)| it.approval.is(app, id));
-            found.map(|(number, it)| it.approval.takes(&decision).map(|()| *number)).transpose()?
-        };
-        match found.and_then(|number| self.end(number, decision)) {
-            Some(approval) => Ok(approval),
-            None => {
-                let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
-                Err(Undecidable::Ended(Box::new(ended)))
+            match waiting.find(|(_, waiting)| waiting.approval.is(app, id)) {
+                Some((number, waiting)) => {
+                    waiting.approval.takes(&decision)?;
+                    Some(*number)
+                }
+                None => None,
             }
+        };
+        // Another decision may have come since the lock was released. Then `end` returns `None`,
+        // and the person is shown that other decision.
+        if let Some(approval) = number.and_then(|number| self.end(number, decision)) {
+            return Ok(approval);
         }
+        let approval = self.get(app, id).ok_or(Undecidable::Unknown)?;
+        Err(Undecidable::Ended(Box::new(approval)))
     }
 
     /// The question of this id, if it is remembered and `app`'s; `None` stands for any app.
     pub fn get(&self, app: Option<&AppName>, id: &str) -> Option<Approval> {
         let inner = self.inner.lock();
-        let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
-        inner.all_waiting().chain(ended).find(|approval| approval.is(app, id)).cloned()
+        let newest_ended = inner.ended.values().flat_map(|approvals| approvals.iter().rev());
+        inner.all_waiting().chain(newest_ended).find(|approval| approval.is(app, id)).cloned()
     }
 
     /// The questions of `app`, or of all apps: those that wait in their order, then the others, the
     /// latest first.
     pub fn of(&self, app: Option<&AppName>) -> Vec<Approval> {
         let inner = self.inner.lock();
-        let waiting = inner.all_waiting();
-        let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
-        let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
-        let mut ended: Vec<&Approval> = ended.filter(is_seen).collect();
-        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|(at, _)| *at)));
-        waiting.filter(is_seen).chain(ended).cloned().collect()
+        let newest_ended = inner.ended.values().flat_map(|approvals| approvals.iter().rev());
+        let mut ended: Vec<&Approval> =
+            newest_ended.filter(|approval| approval.is_visible_to(app)).collect();
+        ended.sort_by_key(|approval| Reverse(approval.ended.as_ref().map(|(at, _)| *at)));
+        let waiting = inner.all_waiting().filter(|approval| approval.is_visible_to(app));
+        waiting.chain(ended).cloned().collect()
     }
 
-    /// How many calls wait: those of `app`, or of all.
+    /// How many calls of `app`, or of all apps, wait for a person.
     pub fn waiting(&self, app: Option<&AppName>) -> usize {
         let inner = self.inner.lock();
-        let of = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
-        inner.all_waiting().filter(of).count()
+        inner.all_waiting().filter(|approval| approval.is_visible_to(app)).count()
     }
 
-    /// Ends the question, if it still waits. Returns its final state.
+    /// Ends the question, if it still waits. Returns its final state, or `None` if the decision has
+    /// no effect.
+    ///
+    /// A question ends once: its removal under the lock decides which of a person's decision, the
+    /// timeout and the withdrawal comes first. Without that, a person could be told "approved" of a
+    /// call that was denied a moment before.
     fn end(&self, number: u64, decision: Decision) -> Option<Approval> {
         let mut inner = self.inner.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
         // If the receiver is gone, the call is being dropped, just before its question is: the
         // decision has no effect.
-        let told = tell.send(decision.clone()).is_ok();
-        let decision = if told { decision } else { Decision::none(Outcome::Withdrawn) };
-        let outcome = decision.outcome;
-        let waited = approval.since.elapsed().unwrap_or_default().as_secs();
+        let has_effect = tell.send(decision.clone()).is_ok();
+        let final_decision = if has_effect { decision } else { Decision::none(Outcome::Withdrawn) };
+        let outcome = final_decision.outcome;
         info!(
             app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
             toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
-            why = decision.reason, waited, "the {} is {}", approval.kind(), outcome.as_str()
+            why = final_decision.reason,
+            waited = approval.since.elapsed().unwrap_or_default().as_secs(),
+            "the {} is {}", approval.kind(), outcome.as_str()
         );
-        approval.ends(clock::now(), decision);
+        approval.ends(clock::now(), final_decision);
         inner.remember(approval.clone());
         drop(inner);
         self.news.notify_one();
         self.ended.of(outcome).inc();
         self.changes.tell(|| approval.change());
-        told.then_some(approval)
+        if has_effect { Some(approval) } else { None }
     }
 }
 
@@ -306,21 +320,28 @@ impl Inner {
     }
 
     fn remember(&mut self, approval: Approval) {
-        let ended = self.ended.entry(approval.app.clone()).or_default();
-        if ended.len() == KEEP {
-            ended.pop_front();
-        }
-        ended.push_back(approval);
+        self.ended.entry(approval.app.clone()).or_default().push(approval);
     }
 }
 
 impl Approval {
+    /// `None` stands for the operator, who sees those of all apps.
+    fn is_visible_to(&self, app: Option<&AppName>) -> bool {
+        app.is_none_or(|app| self.app == *app)
+    }
+
     fn is(&self, app: Option<&AppName>, id: &str) -> bool {
-        app.is_none_or(|app| self.app == *app) && self.id.as_str() == id
+        self.is_visible_to(app) && self.id.as_str() == id
     }
 
     fn change(&self) -> Change {
         Change::Approval(self.app.clone(), self.id.clone())
+    }
+
+    /// The bytes of what the person is shown.
+    fn size(&self) -> usize {
+        self.arguments.as_ref().map_or(0, |arguments| arguments.get().len())
+            + self.question.as_ref().map_or(0, |question| question.params.get().len())
     }
 
     fn takes(&self, decision: &Decision) -> Result<(), Undecidable> {
@@ -346,13 +367,19 @@ impl Approval {
 
 impl Question<'_> {
     /// The decision, which may be that none came in time.
+    ///
+    /// A person's decision can come at the same moment as the timeout. The question ends by the one
+    /// of them that [`Approvals::end`] sees first, and this returns that one. If it returned
+    /// "expired" by its own clock, a person would have read "approved" of a call that is not made.
     pub(super) async fn decided(mut self) -> Decision {
-        let decision = timeout_at(self.until, &mut self.decision).await;
-        if decision.is_err() {
-            // If the question has ended already, a decision arrived just before.
-            self.approvals.end(self.number, Decision::none(Outcome::Expired));
-        }
-        let decision = decision.map_or_else(|_late| self.decision.try_recv().ok(), Result::ok);
+        let in_time = timeout_at(self.until, &mut self.decision).await;
+        let decision = match in_time {
+            Ok(decision) => decision.ok(),
+            Err(_elapsed) => {
+                self.approvals.end(self.number, Decision::none(Outcome::Expired));
+                self.decision.try_recv().ok()
+            }
+        };
         decision.unwrap_or_else(|| Decision::none(Outcome::Withdrawn))
     }
 }

@@ -58,8 +58,9 @@ impl Change {
 }
 
 impl Announcement {
-    /// The text of the change, which the first subscriber writes for all: with a thousand streams, each
-    /// change would be looked up and written a thousand times. `None` if there is nothing to tell.
+    /// The text of the change, which the first subscriber writes for all: with a thousand streams,
+    /// each change would be looked up and written a thousand times. `None` if there is nothing to
+    /// tell.
     pub fn text(&self, write: impl FnOnce() -> Option<ChangeText>) -> Option<&ChangeText> {
         self.text.get_or_init(write).as_ref()
     }

@@ -1,9 +1,10 @@
-//! The calls that run and recent ones that have ended, for people: names and times, and the beginnings
-//! of arguments and answers.
+//! The calls that run and recent ones that have ended, for people: names and times, and the
+//! beginnings of arguments and answers.
 //!
 //! Must not: decide anything, or grow without a bound.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
+use crate::limits::ring::Ring;
 use crate::model::maps::HashMap;
 use crate::model::words::words;
 use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId};
@@ -33,7 +35,7 @@ struct Inner {
     next: u64,
     /// In the order of their start.
     running: BTreeMap<u64, HistoryEntry>,
-    answered: HashMap<AppName, VecDeque<HistoryEntry>>,
+    ended: HashMap<AppName, Ring<HistoryEntry, KEEP>>,
 }
 
 /// One call.
@@ -58,8 +60,8 @@ pub struct HistoryEntry {
     /// Since when it waits for a person, if it does, and how long it has waited before.
     asked: Option<Instant>,
     waited: Duration,
-    /// The beginnings of both. They are the operator's alone to see. Lists share them: a copy of those of
-    /// 500 calls would be made under the lock.
+    /// The beginnings of both. They are the operator's alone to see. Lists share them: a copy of
+    /// those of 500 calls would be made under the lock.
     pub arguments: Arc<str>,
     pub answer: Arc<str>,
     /// How it ended and how long it took; `None` while it runs.
@@ -161,31 +163,30 @@ impl History {
         if let Some(entry) = inner.running.get(&id) {
             return Some(entry.clone()).filter(|entry| entry.app == *app);
         }
-        let mut answered = inner.answered.get(app)?.iter().rev();
-        answered.find(|entry| entry.number == id).cloned()
+        inner.ended.get(app)?.iter().rev().find(|entry| entry.number == id).cloned()
     }
 
-    /// The call of this number, if it is remembered, whosever it is.
+    /// The call of this number of any app, if it is remembered.
     pub fn find(&self, id: u64) -> Option<HistoryEntry> {
         let inner = self.inner.lock();
-        let mut answered = inner.answered.values().flatten();
-        inner.running.get(&id).or_else(|| answered.find(|entry| entry.number == id)).cloned()
+        let mut ended = inner.ended.values().flat_map(Ring::iter);
+        inner.running.get(&id).or_else(|| ended.find(|entry| entry.number == id)).cloned()
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
     pub fn of(&self, app: Option<&AppName>) -> Vec<HistoryEntry> {
         let inner = self.inner.lock();
-        let is_seen = |of: &AppName| app.is_none_or(|app| of == app);
-        let running = inner.running.values().rev().filter(|entry| is_seen(&entry.app));
-        let mut all: Vec<HistoryEntry> = running.cloned().collect();
-        let answered = inner.answered.iter().filter(|(of, _)| is_seen(of));
-        let from = all.len();
-        all.extend(answered.flat_map(|(_, calls)| calls.iter().rev()).cloned());
-        if app.is_none() {
-            // Those of one app are in order.
-            all[from..].sort_by_key(|entry| std::cmp::Reverse(entry.begun + entry.took()));
-        }
-        all
+        let running = inner.running.values().rev();
+        let Some(app) = app else {
+            let mut all: Vec<HistoryEntry> = running.cloned().collect();
+            let first_ended = all.len();
+            all.extend(inner.ended.values().flat_map(|calls| calls.iter().rev()).cloned());
+            // Each app's own are in order already.
+            all[first_ended..].sort_by_key(|entry| Reverse(entry.begun + entry.took()));
+            return all;
+        };
+        let ended = inner.ended.get(app).into_iter().flat_map(|calls| calls.iter().rev());
+        running.filter(|entry| entry.app == *app).chain(ended).cloned().collect()
     }
 
     /// How many calls continue after a first answer.
@@ -198,14 +199,10 @@ impl History {
         let Some(mut entry) = inner.running.remove(&id) else { return };
         entry.ended = Some((outcome, entry.begun.elapsed()));
         (entry.waited, entry.asked) = (entry.waited(), None);
-        let answered = inner.answered.entry(entry.app.clone()).or_default();
-        if answered.len() == KEEP {
-            answered.pop_front();
-        }
-        let of = entry.app.clone();
-        answered.push_back(entry);
+        let app = entry.app.clone();
+        inner.ended.entry(app.clone()).or_default().push(entry);
         drop(inner);
-        self.changes.tell(|| Change::Call(of, id));
+        self.changes.tell(|| Change::Call(app, id));
     }
 }
 
@@ -223,7 +220,7 @@ impl Running {
     pub fn waits(&self, waiting: bool) {
         self.0.change(|entry| {
             entry.waited = entry.waited();
-            entry.asked = waiting.then(Instant::now);
+            entry.asked = if waiting { Some(Instant::now()) } else { None };
         });
     }
 
@@ -253,12 +250,11 @@ impl HistoryId {
 
     fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
         let mut inner = self.history.inner.lock();
-        let Inner { running, answered, .. } = &mut *inner;
-        let mut ended = answered.get_mut(&self.app).into_iter().flatten().rev();
-        let entry = running.get_mut(&self.id);
-        let Some(entry) = entry.or_else(|| ended.find(|entry| entry.number == self.id)) else {
-            return;
-        };
+        let Inner { running, ended, .. } = &mut *inner;
+        let entry = running.get_mut(&self.id).or_else(|| {
+            ended.get_mut(&self.app)?.iter_mut().rev().find(|entry| entry.number == self.id)
+        });
+        let Some(entry) = entry else { return };
         change(entry);
         drop(inner);
         self.history.changes.tell(|| Change::Call(self.app.clone(), self.id));

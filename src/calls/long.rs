@@ -25,7 +25,7 @@ use crate::backend::{CallOutcome, NotRecorded};
 use crate::error_chain::error_chain;
 use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica, room};
-use crate::limits::oldest::{over_bytes, over_count};
+use crate::limits::oldest::{Entry, over_bytes, over_count};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
 use crate::model::sentences;
@@ -91,8 +91,8 @@ struct LongCall {
 #[derive(Debug)]
 struct Finished {
     at: Instant,
-    /// The same, by the wall clock.
-    told: Millis,
+    /// The time of the end by the wall clock, which outlives the process.
+    wall: Millis,
     answer: Arc<Answer>,
     /// About how many bytes of the journal the result takes.
     size: usize,
@@ -118,11 +118,11 @@ impl LongCall {
 }
 
 impl Finished {
-    fn new(told: Millis, answer: Answer) -> Self {
+    fn new(wall: Millis, answer: Answer) -> Self {
         const RECORD: usize = 500;
         // As in the journal, where control characters take six bytes.
         let size = RECORD + answer.json_len();
-        Self { at: Instant::now(), told, size, answer: Arc::new(answer) }
+        Self { at: Instant::now(), wall, size, answer: Arc::new(answer) }
     }
 }
 
@@ -154,6 +154,9 @@ impl LongCalls {
 
     /// Keeps the answer of a call; returns whether it can be fetched. Does nothing if the call was
     /// forgotten: then no scope could fetch it.
+    ///
+    /// The lock is held until the record is written and room is made. Otherwise a call that is
+    /// forgotten meanwhile would come back from the journal after a restart.
     fn finish(&self, id: &CallId, answer: Answer) -> bool {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return false };
@@ -162,12 +165,14 @@ impl LongCalls {
         // The work holds the arguments, which would take memory for a day.
         call.work = None;
         self.erase(make_room(&mut calls));
-        let is_kept = calls.contains_key(id);
+        let can_be_fetched = calls.contains_key(id);
         drop(calls);
         self.finished.notify_waiters();
-        is_kept
+        can_be_fetched
     }
 
+    /// The state of the call `id`, for a caller of `scope`. An id of another scope is answered as
+    /// an unknown one: otherwise a model could try ids, and read what other runs have got.
     pub fn fetch(&self, id: &CallId, scope: &Scope) -> Fetched {
         match self.calls.lock().get(id).filter(|call| call.scope == *scope) {
             None => Fetched::Unknown,
@@ -201,7 +206,8 @@ impl LongCalls {
         }
     }
 
-    /// Cancels the calls that `run` began.
+    /// Cancels the calls that `run` began. A long call has a task that outlives its run's driver,
+    /// and would otherwise work on for a run that MANTYX has cancelled.
     pub fn cancel_of(&self, run: &RunKey) {
         for call in self.calls.lock().values().filter(|call| call.is_of(run)) {
             call.stop.cancel();
@@ -225,20 +231,35 @@ impl LongCalls {
 }
 
 /// Forgets results that are too old or beyond a limit; returns their ids.
+///
+/// The limits go in this order: age, the number of each app's results, the bytes of all. A result
+/// that an earlier limit has dropped must not count for a later one, which would otherwise drop
+/// results for which there is room.
 fn make_room(calls: &mut HashMap<CallId, LongCall>) -> Vec<CallId> {
-    let finished = |(id, call): (&CallId, &LongCall)| {
+    let mut forgotten: HashSet<CallId> = HashSet::default();
+    for (id, call) in calls.iter() {
+        if call.finished.as_ref().is_some_and(|finished| finished.at.elapsed() >= KEEP) {
+            forgotten.insert(id.clone());
+        }
+    }
+    let by_age = rest(calls, &forgotten).map(|(app, entry)| (app, (entry.order, entry.key)));
+    let too_many = over_count(KEEP_COUNT, by_age);
+    forgotten.extend(too_many.into_iter().cloned());
+    let too_large = over_bytes(room::LONG_RESULTS, rest(calls, &forgotten));
+    forgotten.extend(too_large.into_iter().cloned());
+    calls.retain(|id, _| !forgotten.contains(id));
+    forgotten.into_iter().collect()
+}
+
+/// The results in `calls` that are not `forgotten` yet, each with its app.
+fn rest<'a>(
+    calls: &'a HashMap<CallId, LongCall>,
+    forgotten: &HashSet<CallId>,
+) -> impl Iterator<Item = (&'a AppName, Entry<Instant, &'a CallId>)> {
+    calls.iter().filter(|(id, _)| !forgotten.contains(*id)).filter_map(|(id, call)| {
         let Finished { at, size, .. } = call.finished.as_ref()?;
-        Some((call.scope.app.clone(), *at, *size, id.clone()))
-    };
-    let all: Vec<_> = calls.iter().filter_map(finished).collect();
-    let (old, kept): (Vec<_>, Vec<_>) = all.iter().partition(|(_, at, ..)| at.elapsed() >= KEEP);
-    let mut gone: HashSet<&CallId> = old.into_iter().map(|(.., id)| id).collect();
-    gone.extend(over_count(KEEP_COUNT, kept.iter().map(|(app, at, _, id)| (app, (*at, id)))));
-    let kept = kept.into_iter().filter(|(.., id)| !gone.contains(id));
-    let kept: Vec<_> = kept.map(|(app, at, size, id)| (app, (*at, *size, id))).collect();
-    gone.extend(over_bytes(room::LONG_RESULTS, kept.into_iter()));
-    calls.retain(|id, _| !gone.contains(id));
-    gone.into_iter().cloned().collect()
+        Some((&call.scope.app, Entry { order: *at, bytes: *size, key: id }))
+    })
 }
 
 /// How long a call is waited for before its first answer, and how its run then asks for its result.
@@ -287,7 +308,9 @@ impl Calls {
     async fn shortened(&self, call: &ActiveCall, outcome: CallOutcome) -> CallOutcome {
         let route = &call.request.route;
         let max = match route.target {
-            Target::Tool { .. } => self.backends.rules(&route.backend).and_then(|it| it.max_result),
+            Target::Tool { .. } => {
+                self.backends.rules(&route.backend).and_then(|rules| rules.max_result)
+            }
             Target::Stub | Target::Own(_) => None,
         };
         let Some(max) = max else { return outcome };
@@ -301,22 +324,32 @@ impl Calls {
         let text = structured.map_or(text.as_str(), |json| json.get()).to_owned();
         let files = files.clone();
         // Only what is kept may be promised: there may be no room for it.
-        let kept = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
+        let stored = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
             self.long.begin(id.clone(), LongCall::from_active(call, CancellationToken::new()));
             self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
         });
-        if kept.is_some() {
+        if stored.is_some() {
             // The caller may count on the rest. If the disk is full, this process still has it.
             self.journal.keep(Vec::new()).await;
         }
-        let kept = kept.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
+        let fetch_by = stored.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
         if !can_be_cut {
-            return outcome.cut(Answer::Error(paging::too_large(text.len(), max, kept)));
+            return outcome.cut(Answer::Error(paging::too_large(text.len(), max, fetch_by)));
         }
-        let first = Answer::Result { text: paging::first(&text, max, kept), files };
+        let first = Answer::Result { text: paging::first(&text, max, fetch_by), files };
         outcome.cut(first.within_limits())
     }
 
+    /// Executes a call. If it takes longer than `patience`, it becomes a long call:
+    ///
+    /// 1. An id is drawn. At shutdown there is no later moment to fetch the result in, so the call
+    ///    is waited for.
+    /// 2. The long call's record is written, and the recorder is told, before the task begins: the
+    ///    call could end in between, and its result would be lost.
+    /// 3. The call moves into a task of the daemon, as its caller's future ends with the first
+    ///    answer.
+    /// 4. Among replicas, the record is durable before the id is given out. The caller may show the
+    ///    id to another replica at once, which finds only what is written.
     async fn begun(
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
@@ -326,12 +359,12 @@ impl Calls {
         let Some(Patience { after, fetch }) = patience else {
             return executed.await;
         };
-        let mut executed = Box::pin(executed);
+        let mut execution = Box::pin(executed);
         // The time that an earlier process has waited counts.
         let mut patience = call.recorder.left_of(after);
         loop {
-            if let Ok(made) = timeout(patience, &mut executed).await {
-                return made;
+            if let Ok(outcome) = timeout(patience, &mut execution).await {
+                return outcome;
             }
             // After its answer, a client could not be asked any more.
             let client = call.client.as_ref();
@@ -340,10 +373,8 @@ impl Calls {
             }
             patience = AGAIN;
         }
-        // At shutdown there is no later moment to fetch the result in, so the call is waited for.
-        let Some(id) = (!self.drain.is_cancelled()).then(new_id).flatten() else {
-            return executed.await;
-        };
+        let id = if self.drain.is_cancelled() { None } else { new_id() };
+        let Some(id) = id else { return execution.await };
         call.observer.goes_on();
         let tool = call.tool();
         info!(app = %call.request.app, tool, call = %id, "the call goes on");
@@ -356,8 +387,7 @@ impl Calls {
         let stop = call.scope.as_ref().map(|scope| scope.stop.child_token()).unwrap_or_default();
         self.long.begin(id.clone(), LongCall::from_active(&call, stop.clone()));
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
-        self.spawn_long(executed, call, id, stop);
-        // The caller may show the id to another replica at once, which finds only what is written.
+        self.spawn_long(execution, call, id, stop);
         if self.journal.replica().is_some() {
             self.journal.keep(Vec::new()).await;
         }
@@ -375,11 +405,11 @@ impl Calls {
         let calls = Arc::clone(self);
         let app = call.request.app.clone();
         let to_its_end = async move {
-            let answer = tokio::select! {
+            let outcome = tokio::select! {
                 // The end first, as for other calls.
                 biased;
                 () = stop.cancelled() => Ok(Answer::Error(sentences::cancelled_with_run())),
-                made = executed => match made {
+                outcome = executed => match outcome {
                     Ok(made) => Ok(made.answer),
                     Err(Deferred) => Err("the next process, which asks for approval again"),
                 },
@@ -389,7 +419,7 @@ impl Calls {
                 }
                 () = calls.left(&id) => Err("the next process, which asks the peer for the call"),
             };
-            let answer = match answer {
+            let answer = match outcome {
                 Ok(answer) => answer,
                 Err(heir) => return info!(call = %id, "left to {heir}"),
             };
@@ -420,50 +450,57 @@ impl Calls {
         deadline: Instant,
     ) -> Result<Fetched, DatabaseError> {
         loop {
-            let found = replica.long_call(id).await?;
-            let fetched = found.map_or(Fetched::Unknown, |record| of_record(record, scope));
-            let is_over = !matches!(fetched, Fetched::Running { .. });
-            if is_over || Instant::now() + AGAIN > deadline || self.drain.is_cancelled() {
-                return Ok(fetched);
+            let fetched = match replica.long_call(id).await? {
+                Some(record) => of_record(record, scope),
+                None => Fetched::Unknown,
+            };
+            if matches!(fetched, Fetched::Running { .. })
+                && Instant::now() + AGAIN <= deadline
+                && !self.drain.is_cancelled()
+            {
+                sleep(AGAIN).await;
+                continue;
             }
-            sleep(AGAIN).await;
+            return Ok(fetched);
         }
     }
 
     /// The answer to the tool that fetches the result of a long call; the error is one, too.
     pub(super) async fn result_of(&self, call: &ActiveCall) -> Result<Answer, String> {
-        let asked = pending::read(call.request.arguments.get())?;
+        let request = pending::read(call.request.arguments.get())?;
         let scope = Scope::new(call);
-        let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
-        let fetched = tokio::select! {
-            fetched = self.long.fetch_by(&asked.call, &scope, deadline) => fetched,
-            () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
+        let deadline = Instant::now() + request.wait.min(self.settings().limits.timeout);
+        let here = tokio::select! {
+            fetched = self.long.fetch_by(&request.call, &scope, deadline) => fetched,
+            () = self.drain.cancelled() => self.long.fetch(&request.call, &scope),
         };
-        let fetched = match (fetched, self.journal.replica()) {
-            // The first result that is durable is the call's. It may be that of a replica which took
-            // this one for dead.
+        let fetched = match (here, self.journal.replica()) {
+            // The first result that is durable is the call's. It may be that of a replica which
+            // took this one for dead.
             (own @ Fetched::Finished(..), Some(replica)) => {
-                let durable = self.fetch_elsewhere(replica, &asked.call, &scope, Instant::now());
-                let durable = durable.await.ok();
-                durable.filter(|it| matches!(it, Fetched::Finished(..))).unwrap_or(own)
+                match self.fetch_elsewhere(replica, &request.call, &scope, Instant::now()).await {
+                    Ok(durable @ Fetched::Finished(..)) => durable,
+                    _ => own,
+                }
             }
-            (Fetched::Unknown, Some(replica)) => {
-                let fetched = self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await;
-                fetched.map_err(|error| {
+            (Fetched::Unknown, Some(replica)) => self
+                .fetch_elsewhere(replica, &request.call, &scope, deadline)
+                .await
+                .map_err(|error| {
                     warn!(error = error_chain(&error), "cannot look up a long call");
                     pending::CANNOT_TELL
-                })?
-            }
-            (fetched, _) => fetched,
+                })?,
+            (here, _) => here,
         };
         Ok(match fetched {
             Fetched::Running { tool, waits } => {
                 let fetch = self.fetch_tool(call.scope.as_ref());
-                pending::still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL), waits)
+                let fetch = fetch.as_deref().unwrap_or(pending::TOOL);
+                pending::still(&request.call, &tool, fetch, waits)
             }
             Fetched::Finished(answer, backend) => {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
-                part(&answer, &asked, max, self.fetch_tool(call.scope.as_ref()).as_deref())
+                part(&answer, &request, max, self.fetch_tool(call.scope.as_ref()).as_deref())
             }
             Fetched::Unknown => Answer::Error(sentences::no_such_call()),
         })
@@ -480,17 +517,17 @@ fn of_record(record: LongRecord, scope: &Scope) -> Fetched {
     }
 }
 
-/// As much of `answer` as is asked for, or as its backend's `max_result` allows.
-fn part(answer: &Answer, asked: &Asked, max: Option<usize>, fetch: Option<&str>) -> Answer {
+/// As much of `answer` as `request` asks for, or as its backend's `max_result` allows.
+fn part(answer: &Answer, request: &Asked, max: Option<usize>, fetch: Option<&str>) -> Answer {
     let Answer::Result { text, files } = answer else { return answer.clone() };
-    let kept = (fetch.unwrap_or(pending::TOOL), &asked.call);
-    match (asked.part, max) {
+    let fetch_by = (fetch.unwrap_or(pending::TOOL), &request.call);
+    match (request.part, max) {
         (Some((offset, limit)), _) => {
             let limit = limit.unwrap_or_else(|| max.unwrap_or(paging::PART));
             paging::part(text, offset, limit).map_or_else(Answer::Error, Answer::text)
         }
         (None, Some(max)) if text.len() > max => {
-            let text = paging::first(text, max, Some(kept));
+            let text = paging::first(text, max, Some(fetch_by));
             Answer::Result { text, files: files.clone() }
         }
         (None, _) => answer.clone().within_limits(),

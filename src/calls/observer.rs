@@ -41,30 +41,43 @@ pub(super) struct CallObserver {
 /// The most questions of its server that the audit log tells of a call.
 const MAX_TOLD: usize = 20;
 
+/// On whose behalf a person is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// The bridge asks for the approval of the call.
+    Bridge,
+    /// The call's server asks its user something.
+    Server,
+}
+
 /// What a person has been asked about a call.
 #[derive(Debug, Default)]
 struct Asking {
-    /// Since when a person is asked, and whether it is the server that asks.
-    since: Option<(Instant, bool)>,
+    /// The open question: since when a person is asked, and for whom.
+    open: Option<(Instant, Asker)>,
+    /// How long ended questions have waited.
     waited: Duration,
-    told: audit::Asked,
+    /// Ended questions, as the audit log tells of them.
+    audited: audit::Asked,
 }
 
 impl Asking {
     fn end(&mut self, decision: Decision) {
-        let Some((since, is_servers)) = self.since.take() else { return };
-        let waited = since.elapsed();
-        self.waited += waited;
-        let told = audit::Approval {
+        let Some((since, asker)) = self.open.take() else { return };
+        let elapsed = since.elapsed();
+        self.waited += elapsed;
+        let approval = audit::Approval {
             outcome: decision.outcome.as_str(),
             by: decision.by,
             reason: decision.reason,
-            ms: clock::millis_of(waited),
+            ms: clock::millis_of(elapsed),
         };
-        if !is_servers {
-            self.told.approval = Some(told);
-        } else if self.told.questions.len() < MAX_TOLD {
-            self.told.questions.push(told);
+        match asker {
+            Asker::Bridge => self.audited.approval = Some(approval),
+            Asker::Server if self.audited.questions.len() < MAX_TOLD => {
+                self.audited.questions.push(approval);
+            }
+            Asker::Server => {}
         }
     }
 }
@@ -123,7 +136,10 @@ fn span(trace: &Context, call: &CallRequest) -> Span {
 fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
     // Arguments that are not kept any more are `null`, which no tool takes.
     let arguments = Some(&*call.arguments).filter(|arguments| arguments.get() != "null");
-    let is_backends = !matches!(call.route.target, Target::Own(_));
+    let backend = match call.route.target {
+        Target::Own(_) => None,
+        _ => Some(call.route.backend.to_string()),
+    };
     let session = call.run.as_ref().and_then(|by| by.session.as_ref());
     audit::Call {
         app: call.app.to_string(),
@@ -132,7 +148,7 @@ fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
         workspace: call.run.as_ref().map(|by| by.workspace.to_string()),
         tool_use_id: call.tool_use.to_string(),
         name: call.name.clone(),
-        backend: is_backends.then(|| call.route.backend.to_string()),
+        backend,
         tool: call.tool().to_owned(),
         arguments: arguments.map(|arguments| audit.arguments(arguments)).unwrap_or_default(),
     }
@@ -145,19 +161,18 @@ impl CallObserver {
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
             let asking = self.asking.lock();
-            audit.tell(call, PENDING, self.took(&asking), &asking.told);
+            audit.tell(call, PENDING, self.took(&asking), &asking.audited);
         }
     }
 
-    /// A person is asked about the call, or what its server asks.
-    pub(super) fn waits(&self, is_servers: bool) {
-        self.asking.lock().since = Some((Instant::now(), is_servers));
+    /// A person is asked about the call.
+    pub(super) fn waits(&self, asker: Asker) {
+        self.asking.lock().open = Some((Instant::now(), asker));
         self.running.waits(true);
     }
 
-    /// Whether a person is being asked.
     pub(super) fn is_waiting(&self) -> bool {
-        self.asking.lock().since.is_some()
+        self.asking.lock().open.is_some()
     }
 
     pub(super) fn decided(&self, decision: Decision) {
@@ -167,8 +182,8 @@ impl CallObserver {
 
     /// How long the call took, without the time that a person took.
     fn took(&self, asking: &Asking) -> Duration {
-        let waits = asking.since.map(|(since, _)| since.elapsed()).unwrap_or_default();
-        self.begun.elapsed().saturating_sub(asking.waited + waits)
+        let open = asking.open.map(|(since, _)| since.elapsed()).unwrap_or_default();
+        self.begun.elapsed().saturating_sub(asking.waited + open)
     }
 
     /// Notes in the span that this is so.
@@ -178,7 +193,8 @@ impl CallObserver {
         }
     }
 
-    /// The call has ended.
+    /// Reports the end of the call, once: the span is taken by the first report. A call that has
+    /// ended is also dropped, and would otherwise be counted a second time, as cancelled.
     pub(super) fn ends(&self, ending: Ending) {
         let Some(mut span) = self.span.lock().take() else { return };
         span.outcome(ending.as_str(), ending.is_failure());
@@ -188,7 +204,7 @@ impl CallObserver {
         asking.end(Decision::none(Approval::Withdrawn));
         let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, ending.as_str(), took, &asking.told);
+            audit.tell(call, ending.as_str(), took, &asking.audited);
         }
         if let Some(metrics) = &self.metrics {
             metrics.ended.of(ending).inc();
@@ -202,7 +218,6 @@ impl CallObserver {
 
 impl Drop for CallObserver {
     fn drop(&mut self) {
-        let left = self.leaving.is_cancelled();
-        self.ends(if left { Ending::Left } else { Ending::Cancelled });
+        self.ends(if self.leaving.is_cancelled() { Ending::Left } else { Ending::Cancelled });
     }
 }

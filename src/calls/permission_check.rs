@@ -1,5 +1,5 @@
-//! Whether the calls of one app may be made, by the configuration and the quotas at the moment of the
-//! dispatch.
+//! Whether the calls of one app may be made, by the configuration and the quotas at the moment of
+//! the dispatch.
 //!
 //! Must not: decide what a permission is (model/rights.rs does), or ask a person.
 
@@ -26,8 +26,8 @@ pub(super) struct PermissionCheck {
     settings: watch::Receiver<Arc<Settings>>,
     backends: Arc<Backends>,
     approval: Mutex<Approval>,
-    /// What the rules say of the call. They look at all of its arguments, so each set of rules is asked
-    /// once.
+    /// What the rules say of the call. They look at all of its arguments, so each set of rules is
+    /// asked once.
     decision: Mutex<Option<Decision>>,
 }
 
@@ -40,7 +40,8 @@ struct Rules {
 
 #[derive(Debug)]
 struct Decision {
-    /// They are held, so that no others can have their addresses.
+    /// Kept alive with the decision: `are` compares addresses, and the memory of rules that were
+    /// dropped could be given to other rules.
     rules: Rules,
     /// That of a call which no person has approved.
     permission: Permission,
@@ -73,8 +74,8 @@ enum Approval {
     Nothing,
     /// The call, whatever its tool says of itself.
     Call,
-    /// The call, as long as its tool has the definition that the person was shown: another one may do
-    /// something else with the same arguments.
+    /// The call, as long as its tool has the definition that the person was shown: another one may
+    /// do something else with the same arguments.
     CallOf(Option<Arc<RawValue>>),
 }
 
@@ -110,6 +111,9 @@ impl PermissionCheck {
         }
     }
 
+    /// Whether a person has approved the call as it would be made now. Without the comparison of
+    /// definitions, a server could show a harmless tool while the person decides, and another one
+    /// under the same name afterwards.
     fn is_approved(&self, call: &CallRequest) -> bool {
         let approval = self.approval.lock().clone();
         match approval {
@@ -124,11 +128,13 @@ impl PermissionCheck {
 }
 
 impl peer::PermissionCheck for PermissionCheck {
+    /// Asked right before each dispatch, and not once when the call begins: a call can wait for
+    /// minutes in a queue or for a person, and a reload may have taken its permission meanwhile.
+    /// The decision of before counts only if it was made by the very rules of now.
     fn now(&self, call: &CallRequest) -> Permission {
         let rules = self.rules(call);
         let permission = {
             let mut last = self.decision.lock();
-            // A reload may have come since.
             let decision = match last.take() {
                 Some(decision) if decision.rules.are(&rules) => decision,
                 _ => rules.decide(call),
@@ -144,8 +150,9 @@ impl peer::PermissionCheck for PermissionCheck {
     fn prepare<'a>(&'a self, call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let rules = self.rules(call);
-            let is_ready = self.decision.lock().as_ref().is_some_and(|it| it.rules.are(&rules));
-            if is_ready || call.arguments.get().len() < LARGE {
+            let decided =
+                self.decision.lock().as_ref().is_some_and(|decision| decision.rules.are(&rules));
+            if decided || call.arguments.get().len() < LARGE {
                 return;
             }
             let request = Arc::clone(call);

@@ -1,5 +1,5 @@
-//! Puts to a person what the MCP server of a call asks the user while it works on the call, where no
-//! MCP client has made the call.
+//! Puts to a person what the MCP server of a call asks the user while it works on the call, where
+//! no MCP client has made the call.
 //!
 //! Must not: know what an answer must be (model/question.rs does), or who may give it.
 
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Calls;
 use super::active::{ActiveCall, Deferred};
 use super::approvals::{Decision, TooMany};
+use super::observer::Asker;
 use crate::backend::{MAX_QUESTION, peer};
 use crate::model::approval::Outcome;
 use crate::model::question::Question;
@@ -16,6 +17,10 @@ use crate::model::{approval, question};
 
 impl Calls {
     /// Puts one question to a person. Returns what the model is told if the call fails.
+    ///
+    /// `Err(Deferred)` leaves the question to the next process, which asks it again under the same
+    /// id. Only a question whose server can be answered later is left so, and only if the call's
+    /// record is kept. Any other one is answered as withdrawn: its server would wait for ever.
     pub(super) async fn put(
         &self,
         call: &ActiveCall,
@@ -31,7 +36,7 @@ impl Calls {
             }
             _ => Err(TooMany),
         };
-        let (outcome, content, told) = match decision {
+        let (outcome, content, for_model) = match decision {
             // The call's record has the question, and the next process asks it again.
             Ok(Decision { outcome: Outcome::Withdrawn, .. })
                 if key.is_some() && call.recorder.is_kept() =>
@@ -45,7 +50,7 @@ impl Calls {
         };
         let result = question::result(outcome, content.as_deref());
         answer.send(RawValue::from_string(result).expect("its parts are JSON")).ok();
-        Ok(told)
+        Ok(for_model)
     }
 
     /// Has a person decide about a call, or about a question of its server until `over` ends.
@@ -55,14 +60,16 @@ impl Calls {
         question: Option<(Question, &str)>,
         over: impl Future<Output = ()>,
     ) -> Result<Decision, TooMany> {
-        let left = call.deadline.saturating_duration_since(Instant::now());
-        let until = Instant::now() + approval::patience(left);
-        let is_servers = question.is_some();
-        let again = if is_servers { None } else { call.permission_check.why_again() };
-        let asked = self.approvals.ask_again(&call.request, question, again, until)?;
-        call.observer.waits(is_servers);
+        let remaining = call.deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + approval::patience(remaining);
+        let (asker, why_again) = match question {
+            Some(_) => (Asker::Server, None),
+            None => (Asker::Bridge, call.permission_check.why_again()),
+        };
+        let waiting = self.approvals.ask_again(&call.request, question, why_again, until)?;
+        call.observer.waits(asker);
         let decision = tokio::select! {
-            decision = asked.decided() => decision,
+            decision = waiting.decided() => decision,
             () = over => Decision::none(Outcome::Withdrawn),
             () = self.drain.cancelled() => Decision::none(Outcome::Withdrawn),
         };

@@ -85,7 +85,8 @@ impl CallRecorder {
         Self::with_record(keeping, key, record, Duration::ZERO)
     }
 
-    /// Has one of all replicas send the call, as drivers of other runs may read it, too.
+    /// Has one driver of all replicas send the call, as drivers of other runs may read it, too. The
+    /// claim is written with the dispatch: the database takes one dispatch for one claim.
     pub fn claimed_for(mut self, agent_run: Option<(Workspace, RunId)>) -> Self {
         self.record.get_mut().claim = agent_run;
         self
@@ -114,8 +115,9 @@ impl CallRecorder {
     }
 
     fn with_record(keeping: Keeping, key: CallKey, record: CallRecord, before: Duration) -> Self {
+        let has_answer = record.stage >= Stage::Answered;
         Self {
-            has_answer: AtomicBool::new(record.stage >= Stage::Answered),
+            has_answer: AtomicBool::new(has_answer),
             keeping,
             is_by_hand: false,
             key,
@@ -142,7 +144,8 @@ impl CallRecorder {
         Change::Call(self.key.clone(), self.record.lock().clone())
     }
 
-    /// Counts the call as dispatched, as the record of its dispatch may be lost.
+    /// Counts the call as dispatched, as the record of its dispatch may be lost. Without that, a
+    /// call that an earlier process has made would be made again.
     pub fn doubt(&self) {
         let mut record = self.record.lock();
         if record.stage == Stage::Received {
@@ -157,24 +160,36 @@ impl CallRecorder {
     }
 
     /// For how long its answer may be posted, if MANTYX waits for `whole`.
-    pub fn post_within(&self, whole: Duration, is_kept: bool) -> Duration {
-        let is_new = self.before.is_zero() && !is_kept;
-        let least = if is_new { Duration::ZERO } else { POST_KEPT };
-        self.left_of(whole).max(least)
+    ///
+    /// An answer that was kept gets a while of its own, also if its time is over by the clocks. The
+    /// bridge was away, and MANTYX alone decides whether it still waits.
+    pub fn post_within(&self, whole: Duration, origin: AnswerOrigin) -> Duration {
+        let remaining = self.left_of(whole);
+        match origin {
+            AnswerOrigin::New if self.before.is_zero() => remaining,
+            AnswerOrigin::New | AnswerOrigin::Kept => remaining.max(POST_KEPT),
+        }
     }
 
     /// Resolves at shutdown if the call's peer has named the work, so that the next process can ask
     /// for it.
+    ///
+    /// Without a name, the call is waited for until the end of the drain: the next process could
+    /// only say that the outcome is unknown.
     pub async fn left(&self) {
         self.keeping.leaving.cancelled().await;
-        let is_answered = self.record.lock().stage >= Stage::Answered;
-        if self.handle().is_none() || is_answered {
+        let answered = self.record.lock().stage >= Stage::Answered;
+        if answered || self.handle().is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the call
-    /// has not reached its tool here.
+    /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the
+    /// call has not reached its tool here.
+    ///
+    /// A call that has reached its tool goes on here: it is made already, and its answer is the
+    /// first. If the driver dropped it, the other replica could only say that the outcome is
+    /// unknown.
     pub async fn lost_with(&self, lost: &CancellationToken) {
         tokio::select! {
             () = self.taken.cancelled() => return,
@@ -196,7 +211,7 @@ impl CallRecorder {
         self.record.lock().peer.clone()
     }
 
-    /// What `model::recovery` decides by; MANTYX waits for `whole`.
+    /// What `model::recovery` decides by. MANTYX waits for `whole`.
     pub fn known(&self, repeatable: bool, whole: Duration) -> Known {
         let record = self.record.lock();
         // A call without its arguments cannot be made.
@@ -221,30 +236,37 @@ impl CallRecorder {
 
     /// Whether the app's share has room for all of its open calls, with the arguments of this one.
     /// If not, the arguments are dropped, and the call must not be made.
+    ///
+    /// The check comes before the record is written. A call whose arguments do not fit would fill
+    /// the journal for all apps, and a full journal lets no call of any app be made.
     pub fn has_room(&self) -> bool {
         let mut record = self.record.lock();
         // A call that may have reached its tool is checked again before its next dispatch.
-        let has_room = self.keeping.share.fits() || record.stage != Stage::Received;
-        if !has_room {
-            (record.stage, record.args) = (Stage::Answered, None);
-            self.keeping.share.hold(0);
+        if self.keeping.share.fits() || record.stage != Stage::Received {
+            return true;
         }
-        has_room
+        (record.stage, record.args) = (Stage::Answered, None);
+        self.keeping.share.hold(0);
+        false
     }
 
     /// Records the answer, to be posted as `body`.
     ///
-    /// If the app has no room for the body, only the stage is written.
+    /// The answer is durable before it is posted. Otherwise a process that crashes between the two
+    /// would say of a call that MANTYX has an answer for that its outcome is unknown.
     ///
-    /// If the disk fails, the answer is posted nevertheless, and written when the disk works again. A
-    /// process that begins before that says that the outcome is unknown, and MANTYX, which has the
-    /// answer, ignores that.
-    ///
-    /// Returns the body that is to be posted: another replica may have answered the call. It is empty
-    /// if nothing is to be posted, as another driver answers the call, or may: that of another replica,
-    /// or of the next process, if this one's journal was closed first.
+    /// 1. The stage becomes `Answered`, and the arguments go: the call is never made again.
+    /// 2. If the app has no room for the body, only the stage is written. After a crash, the model
+    ///    then hears that the answer is lost.
+    /// 3. The journal writes both in one piece, and says what is to be posted. Another replica may
+    ///    have answered the call: the first durable answer is the call's, so that all posts of it
+    ///    have one body. The body is empty if another driver answers the call, or may: that of another
+    ///    replica, or of the next process, if this one's journal was closed first.
+    /// 4. If the disk fails, the answer is posted nevertheless, and written when the disk works
+    ///    again. A process that begins before that says that the outcome is unknown, and MANTYX,
+    ///    which has the answer, ignores that.
     pub async fn answered(&self, body: Bytes) -> Bytes {
-        let answer = {
+        let answer_change = {
             let mut record = self.record.lock();
             record.stage = Stage::Answered;
             record.args = None;
@@ -256,7 +278,7 @@ impl CallRecorder {
         };
         let mut changes = vec![self.change()];
         if self.keeping.share.hold(body.len()) {
-            changes.push(answer(self.key.clone(), body.clone()));
+            changes.push(answer_change(self.key.clone(), body.clone()));
         } else {
             warn!(
                 tool = self.record.lock().name,
@@ -267,7 +289,8 @@ impl CallRecorder {
             // An earlier answer that this one replaces.
             changes.push(Change::Forget(Key::Answer(self.key.clone())));
         }
-        let within = self.post_within(LOCAL_TOOL_TIMEOUT, false).saturating_sub(LAST_POST);
+        let within =
+            self.post_within(LOCAL_TOOL_TIMEOUT, AnswerOrigin::New).saturating_sub(LAST_POST);
         let other = self.keeping.journal.keep_answer(&self.key, changes, within).await;
         other.unwrap_or(body)
     }
@@ -277,7 +300,8 @@ impl CallRecorder {
         self.keeping.journal.write(self.closed());
     }
 
-    /// The changes that close the call.
+    /// The changes that close the call, in one piece with those of the caller. They give the call's
+    /// room in the journal back, and after them a restart has nothing to do for it.
     pub fn closed(&self) -> Vec<Change> {
         {
             let mut record = self.record.lock();
@@ -300,19 +324,21 @@ impl CallRecorder {
         self.long.set(to).ok();
     }
 
-    /// The changes that write both records of the call at once, its run's and `long`: after a crash,
-    /// neither may show a call that was not made.
+    /// The changes that write both records of the call at once, its run's and `long`: after a
+    /// crash, neither may show a call that was not made.
     ///
-    /// Its run may get the answer at the same time, so they are given to the journal under the record's
-    /// lock: changes are written in the order in which the record changes.
+    /// Its run may get the answer at the same time, so they are given to the journal under the
+    /// record's lock: changes are written in the order in which the record changes.
     fn both(
         &self,
         call: impl Fn(CallKey, CallRecord) -> Change,
         record: &CallRecord,
         long: Change,
     ) -> Vec<Change> {
-        let own = (!self.is_by_hand).then(|| call(self.key.clone(), record.clone()));
-        own.into_iter().chain([long]).collect()
+        if self.is_by_hand {
+            return vec![long];
+        }
+        vec![call(self.key.clone(), record.clone()), long]
     }
 
     /// Whether the next process knows of the call.
@@ -340,7 +366,32 @@ fn size(record: &CallRecord) -> usize {
     args + record.handle.as_ref().map_or(0, String::len)
 }
 
+/// Where the answer to be posted comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerOrigin {
+    /// The call has just been answered.
+    New,
+    /// The journal has kept the answer.
+    Kept,
+}
+
 impl Recorder for CallRecorder {
+    /// Returns when the call may be sent to `peer`: the journal then has its dispatch on disk.
+    ///
+    /// A call that is sent without that record is made a second time after a crash. In steps:
+    ///
+    /// 1. A call that no process could ask for after a crash, as it is by hand, needs no record.
+    /// 2. While the bridge leaves its calls, nothing is dispatched: the next process makes the
+    ///    call.
+    /// 3. The app must have room for the record, as a full journal stops the calls of all apps.
+    /// 4. The change is given to the journal under the record's lock. An answer that comes at the
+    ///    same moment is then written behind the dispatch, and never before it.
+    /// 5. After the write, `may_dispatch` asks whether the group still counts this replica as
+    ///    alive. If not, another one may have taken the run over, and would send the call as well.
+    /// 6. If the database says that another driver has the claim, this driver drops the call and
+    ///    says nothing: the other one answers it.
+    /// 7. Any other failure takes the dispatch back, and the call is answered as not made. The
+    ///    record may still be written later, so that the answer must come from the run's owner.
     fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         let peer = peer.cloned();
         Box::pin(async move {
@@ -361,29 +412,30 @@ impl Recorder for CallRecorder {
             if !self.is_by_hand && !self.keeping.share.fits() {
                 return Err(NotRecorded::NoShare);
             }
-            let mut written = None;
+            let mut commit = None;
             match long {
                 // The call has had its first answer, or is about to: the long call keeps its
                 // result.
                 Some((calls, id)) => calls.reaches(id, peer.as_ref(), |long| {
                     let mut record = self.record.lock();
-                    let is_first = record.stage == Stage::Received;
-                    if is_first {
+                    let call_change = if record.stage == Stage::Received {
                         record.dispatch(peer.clone());
-                    }
-                    let call = if is_first { Change::Dispatch } else { Change::Call };
-                    written = Some(journal.commit(self.both(call, &record, long)));
+                        Change::Dispatch
+                    } else {
+                        Change::Call
+                    };
+                    commit = Some(journal.commit(self.both(call_change, &record, long)));
                 })?,
                 None => {
                     let mut record = self.record.lock();
                     record.dispatch(peer);
                     self.keeping.share.hold(size(&record));
                     let change = Change::Dispatch(self.key.clone(), record.clone());
-                    written = Some(journal.commit(vec![change]));
+                    commit = Some(journal.commit(vec![change]));
                 }
             }
             // Where nothing changes, the barrier: what was given before is written.
-            match written.unwrap_or_else(|| journal.commit(Vec::new())).await {
+            match commit.unwrap_or_else(|| journal.commit(Vec::new())).await {
                 // Another replica may count this one as dead since the commit began.
                 Ok(()) if journal.may_dispatch() => Ok(()),
                 Err(NotWritten::Taken) if long.is_none() => {
@@ -402,6 +454,8 @@ impl Recorder for CallRecorder {
         })
     }
 
+    /// Takes the dispatch back, as the call was not sent. Without that, a restart would take the
+    /// call for one that may have been made, and would tell the model so.
     fn not_dispatched(&self) {
         if let Some((calls, id)) = self.long.get() {
             calls.not_reached(id, |long| {
@@ -417,6 +471,8 @@ impl Recorder for CallRecorder {
         }
     }
 
+    /// Records the peer's name for the work, by which the next process asks for the result in place
+    /// of saying that the outcome is unknown.
     fn named(&self, handle: &Handle) {
         if let Some((calls, id)) = self.long.get() {
             calls.named(id, handle);

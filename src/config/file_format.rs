@@ -277,7 +277,8 @@ pub struct Mcp {
     pub sandbox: Option<At<SandboxValue>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
     /// socket: `unix:/run/x.sock`, where the path is `/mcp`, `unix:/run/x.sock:/path`, or
-    /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has another.
+    /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has
+    /// another.
     #[serde(alias = "serverUrl")]
     pub url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.

@@ -70,7 +70,8 @@ struct ManagedBackend {
 #[derive(Debug)]
 pub(super) struct Prepared {
     backends: Vec<(Arc<Backend>, Connector)>,
-    /// The backends that keep their earlier entry, as what the new one refers to is missing; and why.
+    /// The backends that keep their earlier entry, as what the new one refers to is missing; and
+    /// why.
     kept: Vec<(BackendName, String)>,
 }
 
@@ -127,12 +128,14 @@ impl BackendManager {
         &mut self,
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
-        let has_programs = backends.values().any(|backend| backend.program().is_some());
-        if let Some(launcher) = self.launcher.clone().filter(|_| has_programs) {
+        if let Some(launcher) = self.launcher.clone()
+            && backends.values().any(|backend| backend.program().is_some())
+        {
             // Done here once, so that no call waits for it. The check of each program reports
             // failures.
-            let look = move || hiding::possible(Some(&launcher)).is_ok();
-            let _told = tokio::task::spawn_blocking(look).await.is_ok();
+            let look =
+                tokio::task::spawn_blocking(move || hiding::possible(Some(&launcher)).is_ok());
+            look.await.ok();
         }
         let mut prepared = Prepared { backends: Vec::new(), kept: Vec::new() };
         for (name, mut backend) in backends {
@@ -140,20 +143,21 @@ impl BackendManager {
                 // The directory in use: a changed `state_dir` takes effect only after a restart.
                 program.hide(self.state.path().to_owned());
             }
-            let now = self.managed.get(&name);
-            if let (Some(now), Target::Unresolved(Unresolved { why, section, .. })) =
-                (now, &backend.target)
-                && !matches!(now.handle.rules.target, Target::Unresolved(_))
-                && now.handle.rules.target.section() == *section
+            let earlier = self.managed.get(&name);
+            if let (Some(earlier), Target::Unresolved(Unresolved { why, section, .. })) =
+                (earlier, &backend.target)
+                && !matches!(earlier.handle.rules.target, Target::Unresolved(_))
+                && earlier.handle.rules.target.section() == *section
             {
                 prepared.kept.push((name.clone(), why.clone()));
                 // Its limits and what it may do are the new ones: they need no secret.
-                backend.target = now.handle.rules.target.clone();
+                backend.target = earlier.handle.rules.target.clone();
             }
-            let now = now.filter(|now| now.handle.rules.target == backend.target);
-            let connector = match now {
-                Some(managed) => Connector::Unchanged(managed.clone()),
-                None => self.connector(&name, &backend).await?,
+            let connector = match earlier {
+                Some(managed) if managed.handle.rules.target == backend.target => {
+                    Connector::Unchanged(managed.clone())
+                }
+                _ => self.connector(&name, &backend).await?,
             };
             prepared.backends.push((Arc::new(backend), connector));
         }
@@ -249,8 +253,8 @@ impl BackendManager {
 
     /// Runs supervisors, each with the bundled agent that ends with it.
     fn supervise(&mut self, mut supervisors: Vec<(Supervisor, Option<DropGuard>)>) {
-        // Programs join the queue for their first turns here and by rank. In their tasks, the first to
-        // come would start, not the first in the file.
+        // Programs join the queue for their first turns here and by rank. In their tasks, the first
+        // to come would start, not the first in the file.
         supervisors.sort_by_key(|(supervisor, _)| supervisor.timing.borrow().rank);
         for (mut supervisor, agent) in supervisors {
             let rank = supervisor.timing.borrow().rank;
@@ -263,8 +267,8 @@ impl BackendManager {
         }
     }
 
-    /// How the program of `backend` takes its turn to start, if it is an MCP server's: a local tool's
-    /// is started by each call.
+    /// How the program of `backend` takes its turn to start, if it is an MCP server's: a local
+    /// tool's is started by each call.
     fn program_start(&self, backend: &Backend) -> Option<ProgramStart> {
         let Target::Mcp(Mcp::Stdio(program)) = &backend.target else { return None };
         let keys = StartKeys::new(backend.name.clone(), program);
@@ -278,11 +282,12 @@ impl BackendManager {
         let client = self.client.clone();
         let launcher = self.launcher.clone();
         // Conversations continue if the agent is the same one.
-        let earlier = self.managed.get(&name);
-        let same =
-            earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
-        let new = || Threads::kept_in(Arc::clone(&self.journal), &name, &endpoint(target));
-        let conversations = same.map_or_else(new, |same| same.conversations.clone());
+        let conversations = match self.managed.get(&name) {
+            Some(earlier) if endpoint(&earlier.handle.rules.target) == endpoint(target) => {
+                earlier.conversations.clone()
+            }
+            _ => Threads::kept_in(Arc::clone(&self.journal), &name, &endpoint(target)),
+        };
         let mut bundled = None;
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {

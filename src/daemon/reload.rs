@@ -59,14 +59,14 @@ fn differences(before: &Config, bound: &[SocketAddr], config: &Config) -> Vec<&'
     let (now, mantyx) = (mantyx(&config.upstream), mantyx(&before.upstream));
     let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
     let keys = [
-        (!same_listen).then_some("listen"),
-        (config.state_dir != before.state_dir).then_some("state_dir"),
-        (config.state != before.state).then_some("state"),
-        (config.auth != before.auth).then_some("auth"),
-        (config.audit != before.audit).then_some("audit"),
-        (now != mantyx).then_some(upstream),
+        ("listen", !same_listen),
+        ("state_dir", config.state_dir != before.state_dir),
+        ("state", config.state != before.state),
+        ("auth", config.auth != before.auth),
+        ("audit", config.audit != before.audit),
+        (upstream, now != mantyx),
     ];
-    keys.into_iter().flatten().collect()
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
 
 /// The settings that determine the bridge's host names.
@@ -125,7 +125,7 @@ impl Reloader {
                 () = close.cancelled(), if reload.is_some() => reload = None,
                 Some(()) = self.manager.ended() => {}
                 () = registry.started(), if !started => started = true,
-                Some(news) = OptionFuture::from(reload.as_mut().map(|it| it.watch.next())), if started => {
+                Some(news) = news(reload.as_mut()), if started => {
                     if let Some(reload) = &mut reload {
                         self.look_at_certificate().await;
                         self.look(&mut reload.file, news).await;
@@ -151,24 +151,24 @@ impl Reloader {
     async fn look(&mut self, file: &mut ConfigFile, news: News) {
         let mut reader = file.clone();
         let reading = in_background(move || {
-            let read = match news {
+            let config = match news {
                 News::Asked => Some(reader.reload()),
                 News::MayHaveChanged => reader.reload_if_changed(),
             };
-            (reader, read)
+            (reader, config)
         });
-        let read = match reading.await {
-            Ok((reader, read)) => {
+        let config = match reading.await {
+            Ok((reader, config)) => {
                 *file = reader;
-                read
+                config
             }
             Err(error) => {
                 return error!(%error, "cannot read the configuration again; the earlier one stays");
             }
         };
-        let Some(read) = read else { return };
+        let Some(config) = config else { return };
         systemd::reloading();
-        match read {
+        match config {
             Ok(config) => {
                 if let Err(why) = self.take(config).await {
                     error!(why, "the configuration was not taken");
@@ -185,14 +185,19 @@ impl Reloader {
     }
 
     /// Applies a configuration whole. The error is a failure that is not a mistake in the file.
+    ///
+    /// All steps that can fail come first, so that a reload takes effect whole or not at all. Then
+    /// apps are replaced before backends: no app gets a new backend for which it has no right yet.
+    /// If the file names another MANTYX, its credential is not taken before a restart, as it would
+    /// be sent to the present one.
     async fn take(&mut self, config: Config) -> Result<(), String> {
         for warning in &config.warnings {
             warn!("{warning}");
         }
         let fixed = differences(&self.config, &self.names.addresses, &config);
         let apps = apps(&config, &self.state).map_err(|error| error_chain(&error))?;
-        // Whole, so that a new section of the file cannot be forgotten here. What is not taken needs a
-        // restart (`differences`), or was taken above.
+        // Whole, so that a new section of the file cannot be forgotten here. What is not taken
+        // needs a restart (`differences`), or was taken above.
         let Config {
             listen,
             upstream,
@@ -217,9 +222,10 @@ impl Reloader {
         let mut loaded = self.loaded.borrow().clone();
         let max_concurrent = calls.max_concurrent;
         self.settings.send_modify(|now| {
-            *now = Arc::new(match same_mantyx {
-                true => Settings::new(calls, apps, Some(now)),
-                false => Settings { limits: calls, apps: now.apps.clone() },
+            *now = Arc::new(if same_mantyx {
+                Settings::new(calls, apps, Some(now))
+            } else {
+                Settings { limits: calls, apps: now.apps.clone() }
             });
         });
         // A credential for one MANTYX must not be sent to another.
@@ -265,33 +271,43 @@ impl Reloader {
     }
 
     fn not_taken(&self, why: &str) {
-        let flaw = Flaw::NotTaken(why.to_owned());
-        self.loaded.send_modify(|loaded| loaded.flaw = Some(flaw));
+        self.loaded.send_modify(|loaded| loaded.flaw = Some(Flaw::NotTaken(why.to_owned())));
     }
+}
+
+/// The next news of the file; `None` at once if the configuration is not read again.
+async fn news(reload: Option<&mut Reload>) -> Option<News> {
+    Some(reload?.watch.next().await)
 }
 
 /// The backends that keep their earlier connection.
 fn kept(backends: &[(BackendName, String)]) -> Option<Flaw> {
-    let told = backends.iter().map(|(name, why)| format!("`{name}` is reached as before: {why}"));
-    let told = told.collect::<Vec<_>>().join("; ");
-    (!told.is_empty()).then_some(Flaw::Kept(told))
+    if backends.is_empty() {
+        return None;
+    }
+    let reasons = backends.iter();
+    let reasons = reasons.map(|(name, why)| format!("`{name}` is reached as before: {why}"));
+    Some(Flaw::Kept(reasons.collect::<Vec<_>>().join("; ")))
 }
 
 /// Tells the operator which keys need a restart.
 fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
-    let kept =
+    if keys.is_empty() {
+        return None;
+    }
+    let unchanged =
         if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };
-    let keys = keys.join(", ");
-    let what = format!("what has changed in {keys} needs a restart{kept}");
-    (!keys.is_empty()).then_some(Flaw::NeedsRestart(what))
+    let key_list = keys.join(", ");
+    let what = format!("what has changed in {key_list} needs a restart{unchanged}");
+    Some(Flaw::NeedsRestart(what))
 }
 
 /// The state of the backends in a few words.
 pub(super) fn resolved(registry: &Registry) -> String {
-    let known = registry.snapshots();
-    let resolved = known.values().filter(|known| known.catalog.is_some()).count();
+    let backends = registry.snapshots();
+    let resolved = backends.values().filter(|backend| backend.catalog.is_some()).count();
     // systemd shows this as it was at the start: "0 of 11" would be an alarm, and is none.
-    match (resolved, known.len()) {
+    match (resolved, backends.len()) {
         (_, 0) => "serving; no backends".to_owned(),
         (0, all) => format!("serving; backends that connect: {all}"),
         (resolved, all) if resolved == all => format!("serving; backends resolved: {all}"),

@@ -1,6 +1,6 @@
-//! Bytes that apps hold, of which each app has an equal part; and a common part that any of them may
-//! use. Without it, an app whose answers nobody takes could fill the journal, and then no call of any
-//! app is made.
+//! Bytes that apps hold, of which each app has an equal part; and a common part that any of them
+//! may use. Without it, an app whose answers MANTYX does not take could fill the journal, and then
+//! no call of any app is made.
 //!
 //! Must not: know what the bytes are.
 
@@ -13,12 +13,12 @@ use crate::model::AppName;
 use crate::model::maps::HashMap;
 use crate::settings::Settings;
 
-/// What all apps hold.
+/// What all apps hold. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Shares(Arc<Mutex<Held>>);
+pub struct Shares(Arc<Mutex<Ledger>>);
 
 #[derive(Debug)]
-struct Held {
+struct Ledger {
     settings: watch::Receiver<Arc<Settings>>,
     /// How many bytes are divided among the apps, and how many any of them may use beyond that.
     divided: usize,
@@ -35,11 +35,11 @@ pub struct Share {
 }
 
 impl Shares {
-    /// The shares of the apps in `settings`, which hold nothing yet: equal parts of `divided` bytes, and
-    /// `common` bytes for whichever app needs them.
+    /// The shares of the apps in `settings`, which hold nothing yet: equal parts of `divided`
+    /// bytes, and `common` bytes for any app that needs them.
     pub fn new(settings: watch::Receiver<Arc<Settings>>, divided: usize, common: usize) -> Self {
         let by_app = HashMap::default();
-        Self(Arc::new(Mutex::new(Held { settings, divided, common, by_app })))
+        Self(Arc::new(Mutex::new(Ledger { settings, divided, common, by_app })))
     }
 
     /// A part of the share of `app`, which holds nothing yet.
@@ -48,31 +48,40 @@ impl Shares {
     }
 }
 
-impl Held {
-    /// Whether `app` holds no more than its part, and what is free of the common one.
+impl Ledger {
+    /// Whether `app` holds no more than its part, or the common part has room for what all apps
+    /// hold beyond theirs. An app within its part always fits: the excess of another app is that
+    /// app's to reduce. The parts follow a reload at once.
     fn fits(&self, app: &AppName) -> bool {
         let own_part = self.divided / self.settings.borrow().apps.len().max(1);
-        let beyond_its_part = |bytes: &usize| bytes.saturating_sub(own_part);
-        let beyond = self.by_app.get(app).map_or(0, beyond_its_part);
-        beyond == 0 || self.by_app.values().map(beyond_its_part).sum::<usize>() <= self.common
+        if self.by_app.get(app).is_none_or(|bytes| *bytes <= own_part) {
+            return true;
+        }
+        let excess = self.by_app.values().map(|bytes| bytes.saturating_sub(own_part));
+        excess.sum::<usize>() <= self.common
     }
 }
 
 impl Share {
     /// Sets what is held to `bytes`. Returns whether there is room for it.
+    ///
+    /// The bytes are counted also if there is none, as the caller may have to keep them: it then
+    /// refuses the work, or drops the bytes by another `hold`.
     pub fn hold(&self, bytes: usize) -> bool {
+        // The share's own lock is taken first, and held to the end: of two calls at once, the later
+        // value is the one that counts in both places.
         let mut own = self.bytes.lock();
-        let mut held = self.all.0.lock();
+        let mut ledger = self.all.0.lock();
         let before = std::mem::replace(&mut *own, bytes);
-        let of_app = held.by_app.entry(self.app.clone()).or_default();
+        let of_app = ledger.by_app.entry(self.app.clone()).or_default();
         *of_app = *of_app - before + bytes;
         if *of_app == 0 {
-            held.by_app.remove(&self.app);
+            ledger.by_app.remove(&self.app);
         }
-        held.fits(&self.app)
+        ledger.fits(&self.app)
     }
 
-    /// Whether there is room for all that the app holds.
+    /// Whether there is room for all that the app holds, by this share and its others.
     pub fn fits(&self) -> bool {
         self.all.0.lock().fits(&self.app)
     }
@@ -108,9 +117,9 @@ mod tests {
         let [a, more_of_a, b, more_of_b] =
             ["a", "a", "b", "b"].map(|app| shares.share(&AppName::from(app)));
         let share = half / 2;
-        assert!(a.hold(share + half), "what is common is for whoever needs it");
+        assert!(a.hold(share + half), "any app may use the common part");
         assert!(!more_of_a.hold(1) && !a.fits());
-        assert!(b.hold(share) && b.fits(), "it has its own");
+        assert!(b.hold(share) && b.fits(), "b has its own part");
         assert!(!more_of_b.hold(1));
         drop(more_of_a);
         more_of_b.hold(0);

@@ -24,8 +24,8 @@ impl<L: Label, M: Default> Default for ByLabel<L, M> {
 impl<L: Label, M> ByLabel<L, M> {
     /// The `M` of `label`.
     pub fn of(&self, label: L) -> &M {
-        let at = L::ALL.iter().position(|known| *known == label);
-        &self.0[at.expect("`ALL` has each value of the label")]
+        let place = L::ALL.iter().position(|value| *value == label);
+        &self.0[place.expect("`ALL` has each value of the label")]
     }
 
     /// Each of them, with the word of its label.

@@ -106,16 +106,20 @@ pub fn each_by<'a, T, M: Metric + TypedMetric>(
 ) -> Box<dyn Metric> {
     let mut labelled = Vec::new();
     for (name, of) in all {
-        let labels = |word: &str| vec![(key, (*name).to_owned()), (by, word.to_owned())];
-        labelled.extend(values(of).into_iter().map(|(word, value)| (labels(word), value)));
+        for (word, value) in values(of) {
+            let labels = vec![(key, (*name).to_owned()), (by, word.to_owned())];
+            labelled.push((labels, value));
+        }
     }
     Box::new(Labelled(labelled))
 }
 
 /// 1 for the state that holds, 0 for the others.
 pub fn one_of<W: Words>(holds: W) -> Vec<(&'static str, ConstGauge<f64>)> {
-    let value = |state: &W| ConstGauge::new(f64::from(*state == holds));
-    W::ALL.iter().map(|state| (state.as_str(), value(state))).collect()
+    W::ALL
+        .iter()
+        .map(|state| (state.as_str(), ConstGauge::new(f64::from(*state == holds))))
+        .collect()
 }
 
 #[cfg(test)]

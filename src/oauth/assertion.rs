@@ -50,8 +50,8 @@ impl ClientKey {
         Some(Self { algorithm, pair })
     }
 
-    /// The assertion of `client` for `audience`, an issuer or its token endpoint; `None` if the operating system
-    /// gives no random numbers.
+    /// The assertion of `client` for `audience`, an issuer or its token endpoint; `None` if the
+    /// operating system gives no random numbers.
     pub fn assertion(&self, client: &str, audience: &str, now: SystemTime) -> Option<String> {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let header = json!({ "alg": self.algorithm, "typ": "JWT" }).to_string();

@@ -1,5 +1,5 @@
-//! Cancellations among replicas: any of them takes one, and the replica that drives the run ends its
-//! calls.
+//! Cancellations among replicas: any of them takes one, and the replica that drives the run ends
+//! its calls.
 //!
 //! Must not: decide who may cancel a run; MANTYX has, before anything is told here.
 
@@ -32,8 +32,8 @@ enum Cancellation {
 }
 
 impl RunStore {
-    /// Cancels the calls of `run`, which MANTYX has cancelled for the run's app, at whichever replica
-    /// makes them. In an eval, `key` may be one of its agent runs.
+    /// Cancels the calls of `run`, which MANTYX has cancelled for the run's app, at whichever
+    /// replica makes them. In an eval, `key` may be one of its agent runs.
     ///
     /// Without the word to the group, the replica that drives the run would make its calls to their
     /// ends, and MANTYX would wait for them.
@@ -45,7 +45,17 @@ impl RunStore {
         }
     }
 
-    /// Cancels the calls of a refused run, at this replica and at one that may have taken the run over.
+    /// The run whose driver at this replica makes the calls of `key` for `app`: that run, or its
+    /// eval. A run of another app with the same id is not touched.
+    fn driven_here(&self, key: &RunKey, app: &AppName) -> Option<Arc<DrivenRun>> {
+        [self.get(key), self.eval_of(key)]
+            .into_iter()
+            .flatten()
+            .find(|run| run.app == *app && !run.is_guest())
+    }
+
+    /// Cancels the calls of a refused run, at this replica and at one that may have taken the run
+    /// over.
     pub(super) fn cancel_everywhere(self: &Arc<Self>, run: &DrivenRun) {
         self.cancel_calls(run, &run.key);
         let cancellation = Cancellation::Run { key: run.key.clone(), app: run.app.clone() };
@@ -116,15 +126,11 @@ impl RunStore {
 
     fn take_cancellation(&self, cancellation: &Cancellation) {
         match cancellation {
-            Cancellation::Run { key, app } => {
-                let is_driven_here = |run: &Arc<DrivenRun>| run.app == *app && !run.is_guest();
-                let run = self.get(key).filter(is_driven_here);
-                match run.or_else(|| self.eval_of(key).filter(is_driven_here)) {
-                    Some(run) => self.cancel_calls(&run, key),
-                    // A long call may go on here that another replica's run has begun.
-                    None => self.calls.long.cancel_of(key),
-                }
-            }
+            Cancellation::Run { key, app } => match self.driven_here(key, app) {
+                Some(run) => self.cancel_calls(&run, key),
+                // A long call may go on here that another replica's run has begun.
+                None => self.calls.long.cancel_of(key),
+            },
             Cancellation::Session { workspace, session } => {
                 self.end_session_here(workspace, session);
             }

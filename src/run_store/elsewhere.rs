@@ -1,7 +1,7 @@
 //! Runs and sessions that this replica learns of from its group, when an app asks for them.
 //!
-//! A run that another replica drives is known here as a guest: apps read its events out of MANTYX's own
-//! replay, masked by the run's table, and the calls that the bridge answers stay the bridge's.
+//! A run that another replica drives is known here as a guest: apps read its events out of MANTYX's
+//! own replay, masked by the run's table, and the calls that the bridge answers stay the bridge's.
 //!
 //! Must not: drive a guest, or keep one longer than for the request that asked for it, as its calls
 //! become more.
@@ -20,8 +20,8 @@ use crate::runs::driven::RestoredRun;
 use crate::upstream::UpstreamCredential;
 
 impl RunStore {
-    /// Looks up what other replicas know of the runs and sessions `ids`; `credential` is what the caller
-    /// has shown. Does nothing for an id that this replica knows itself.
+    /// Looks up what other replicas know of the runs and sessions `ids`; `credential` is what the
+    /// caller has shown. Does nothing for an id that this replica knows itself.
     ///
     /// # Errors
     ///
@@ -33,23 +33,18 @@ impl RunStore {
         credential: &UpstreamCredential,
     ) -> Result<(), DatabaseError> {
         let Some(replica) = self.journal().replica() else { return Ok(()) };
-        let mut wanted = ids.to_vec();
-        while let Some(id) = wanted.pop() {
+        let mut unknown_ids = ids.to_vec();
+        while let Some(id) = unknown_ids.pop() {
             if self.knows(workspace, &id) {
                 continue;
             }
-            let mut kept = replica.find(workspace, &id).await?;
+            let Kept { sessions, owners, mut runs, .. } = replica.find(workspace, &id).await?;
             // The driver of an eval answers the calls of its agent runs.
-            let evals = kept.owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
-            wanted.extend(evals.map(|eval| eval.as_str().to_owned()));
-            let mut runs = std::mem::take(&mut kept.runs);
+            let evals = owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
+            unknown_ids.extend(evals.map(|eval| eval.as_str().to_owned()));
             // The last one of them is met last: a run may have been attached again.
             runs.sort_by_key(|run| (run.record.goes_on(), run.record.started_at));
-            self.take_over(Kept {
-                sessions: kept.sessions,
-                owners: kept.owners,
-                ..Kept::default()
-            });
+            self.take_over(Kept { sessions, owners, ..Kept::default() });
             for run in runs {
                 self.meet(run, credential);
             }
@@ -59,16 +54,18 @@ impl RunStore {
 
     fn knows(&self, workspace: &Workspace, id: &str) -> bool {
         let inner = self.inner.lock();
-        let run = |kind| RunKey { workspace: workspace.clone(), kind, run: id.into() };
-        inner.sessions.contains_key(&(workspace.clone(), id.into()))
-            || [RunKind::Agent, RunKind::Eval].map(run).iter().any(|key| {
-                inner.awaiting_credential.contains_key(key)
-                    || inner.runs.get(key).is_some_and(|run| !run.is_guest())
-            })
+        if inner.sessions.contains_key(&(workspace.clone(), id.into())) {
+            return true;
+        }
+        [RunKind::Agent, RunKind::Eval].into_iter().any(|kind| {
+            let key = RunKey { workspace: workspace.clone(), kind, run: id.into() };
+            inner.awaiting_credential.contains_key(&key)
+                || inner.runs.get(&key).is_some_and(|run| !run.is_guest())
+        })
     }
 
-    /// The runs of `app`, or of all apps, that other replicas drive; or those with the id `named`, which
-    /// may have ended.
+    /// The runs of `app`, or of all apps, that other replicas drive; or those with the id `named`,
+    /// which may have ended.
     ///
     /// # Errors
     ///
@@ -80,12 +77,15 @@ impl RunStore {
         credential: &UpstreamCredential,
     ) -> Result<Vec<Arc<DrivenRun>>, DatabaseError> {
         let Some(replica) = self.journal().replica() else { return Ok(Vec::new()) };
-        let found = replica.runs_elsewhere(named).await?;
-        let found = found.into_iter().filter(|run| app.is_none_or(|app| run.record.app == *app));
-        Ok(found.filter_map(|run| self.guest(run, credential)).collect())
+        let mut runs = replica.runs_elsewhere(named).await?;
+        runs.retain(|run| app.is_none_or(|app| run.record.app == *app));
+        Ok(runs.into_iter().filter_map(|run| self.guest(run, credential)).collect())
     }
 
     /// Has this replica drive `key` on, if that waits for the `credential` that `app` shows here.
+    ///
+    /// The database gives a waiting run to one replica. Without the claim, two replicas at which
+    /// the app shows its credential would both drive the run, and make its calls twice.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl RunStore {
             tool_use: call.key.tool_use.clone(),
             content: call.record.content,
         });
-        let left = RestoredRun {
+        let restored = RestoredRun {
             slot,
             credential: credential.clone(),
             table,
@@ -147,6 +147,6 @@ impl RunStore {
             seen: seen.collect(),
             again: Vec::new(),
         };
-        Some(Arc::new(DrivenRun::guest(left, &self.context.log_room)))
+        Some(Arc::new(DrivenRun::guest(restored, &self.context.log_room)))
     }
 }

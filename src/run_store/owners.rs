@@ -46,6 +46,12 @@ pub enum How {
     OfEval(RunId),
 }
 
+impl How {
+    pub(super) fn is_of_eval(&self) -> bool {
+        matches!(self, Self::OfEval(_))
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Owner {
     pub app: AppName,
@@ -54,22 +60,54 @@ pub(super) struct Owner {
     number: u64,
 }
 
-/// What an app owns, the oldest first, each with its [`Owner::number`] and its size in the journal.
-type InOrder = VecDeque<(u64, usize, Arc<Owned>)>;
+/// What an app owns, in the order in which it came to own it.
+#[derive(Debug)]
+struct Belonging {
+    /// Its [`Owner::number`].
+    number: u64,
+    /// Its size in the journal.
+    bytes: usize,
+    owned: Arc<Owned>,
+}
 
 #[derive(Debug, Default)]
-struct OfApp {
-    /// Its runs, and then its sessions.
-    in_order: [InOrder; 2],
+struct Belongings {
+    runs: VecDeque<Belonging>,
+    sessions: VecDeque<Belonging>,
     /// How much of the journal they take.
     bytes: usize,
+}
+
+impl Belongings {
+    fn of_kind(&mut self, kind: OwnedKind) -> &mut VecDeque<Belonging> {
+        match kind {
+            OwnedKind::Run => &mut self.runs,
+            OwnedKind::Session => &mut self.sessions,
+        }
+    }
+
+    /// The kind of what the app has owned for longest.
+    fn oldest_kind(&self) -> OwnedKind {
+        match (self.runs.front(), self.sessions.front()) {
+            (Some(run), Some(session)) if session.number < run.number => OwnedKind::Session,
+            (None, Some(_)) => OwnedKind::Session,
+            _ => OwnedKind::Run,
+        }
+    }
+}
+
+/// Runs and sessions have separate limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnedKind {
+    Run,
+    Session,
 }
 
 /// The owners of all runs and sessions.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     all: HashMap<Arc<Owned>, Owner>,
-    by_app: HashMap<AppName, OfApp>,
+    by_app: HashMap<AppName, Belongings>,
     /// How much of the journal all of them take.
     bytes: usize,
     next: u64,
@@ -83,6 +121,13 @@ impl Owned {
         match self {
             Self::Run(RunKey { workspace, kind, run }) => (workspace, kind.as_str(), run.as_str()),
             Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
+        }
+    }
+
+    fn kind(&self) -> OwnedKind {
+        match self {
+            Self::Run(_) => OwnedKind::Run,
+            Self::Session(..) => OwnedKind::Session,
         }
     }
 
@@ -128,12 +173,14 @@ impl Owners {
         self.all.get(owned)
     }
 
-    /// Makes `app` the owner. The changes are for the journal. The error is the owner that keeps it:
-    /// another app, or the same app in another role, as it is an agent run of an eval or not one.
+    /// Makes `app` the owner. The changes are for the journal. The error is the owner that keeps
+    /// it: another app, or the same app in another role, as it is an agent run of an eval or not
+    /// one.
     ///
     /// An owner that created the run or session keeps it for good. One that has only attached it
     /// loses it to the app that MANTYX says it was created for, or to the eval whose agent run it
-    /// turns out to be.
+    /// turns out to be. Without this rule, an app that shares MANTYX's credential with another
+    /// could attach the other's run, read its events, and have its calls made with its own tools.
     pub(super) fn own(
         &mut self,
         owned: Owned,
@@ -141,13 +188,12 @@ impl Owners {
         how: How,
         since: Millis,
     ) -> Result<Vec<Change>, Owner> {
-        if let Some(known) = self.all.get(&owned) {
-            let is_of_eval = |how: &How| matches!(how, How::OfEval(_));
-            if known.app == *app && is_of_eval(&known.how) == is_of_eval(&how) {
+        if let Some(owner) = self.all.get(&owned) {
+            if owner.app == *app && owner.how.is_of_eval() == how.is_of_eval() {
                 return Ok(Vec::new());
             }
-            if known.how != How::Attached || how == How::Attached {
-                return Err(known.clone());
+            if owner.how != How::Attached || how == How::Attached {
+                return Err(owner.clone());
             }
         }
         Ok(self.put(owned, app, how, since))
@@ -166,6 +212,9 @@ impl Owners {
     }
 
     /// Makes `app` the owner, in place of any other. The changes are for the journal.
+    ///
+    /// Room is made at once. Each app has its own limit in number. The bytes of all have one limit,
+    /// and the app with most loses its oldest: the app that creates much pays for it, and no other.
     pub(super) fn put(
         &mut self,
         owned: Owned,
@@ -178,27 +227,26 @@ impl Owners {
         let owner = Owner { app: app.clone(), how, since, number };
         let size = owner.size(&owned);
         // The journal's key keeps the spelling of the first request.
-        let known = self.all.get_key_value(&owned).map(|(known, _)| Arc::clone(known));
-        let owned = known.unwrap_or_else(|| Arc::new(owned));
-        let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
-        let is_session = matches!(*owned, Owned::Session(..));
-        self.all.insert(Arc::clone(&owned), owner);
+        let key = match self.all.get_key_value(&owned) {
+            Some((first_spelling, _)) => Arc::clone(first_spelling),
+            None => Arc::new(owned),
+        };
+        let mut changes = vec![Change::Owner(key.kept(), owner.record())];
+        let kind = key.kind();
+        self.all.insert(Arc::clone(&key), owner);
         let own = self.by_app.entry(app.clone()).or_default();
         own.bytes += size;
         self.bytes += size;
-        let in_order = &mut own.in_order[usize::from(is_session)];
-        in_order.push_back((number, size, owned));
-        if in_order.len() > KEEP_OWNED {
-            changes.extend(self.push_out(app, is_session));
+        let of_kind = own.of_kind(kind);
+        of_kind.push_back(Belonging { number, bytes: size, owned: key });
+        if of_kind.len() > KEEP_OWNED {
+            changes.extend(self.push_out(app, kind));
         }
         while self.bytes > room::OWNERS
-            && let Some((app, own)) = self.by_app.iter().max_by_key(|(_, own)| own.bytes)
+            && let Some((largest, own)) = self.by_app.iter().max_by_key(|(_, own)| own.bytes)
         {
-            let oldest = |list: &InOrder| list.front().map_or(u64::MAX, |(number, ..)| *number);
-            let [runs, sessions] = &own.in_order;
-            let app = app.clone();
-            let is_session = oldest(sessions) < oldest(runs);
-            changes.extend(self.push_out(&app, is_session));
+            let (largest, oldest_kind) = (largest.clone(), own.oldest_kind());
+            changes.extend(self.push_out(&largest, oldest_kind));
         }
         changes
     }
@@ -209,15 +257,15 @@ impl Owners {
     }
 
     /// Forgets the oldest run or session that `app` owns.
-    fn push_out(&mut self, app: &AppName, is_session: bool) -> Option<Change> {
+    fn push_out(&mut self, app: &AppName, kind: OwnedKind) -> Option<Change> {
         let own = self.by_app.get_mut(app)?;
-        let (number, size, oldest) = own.in_order[usize::from(is_session)].pop_front()?;
-        own.bytes -= size;
-        self.bytes -= size;
+        let Belonging { number, bytes, owned } = own.of_kind(kind).pop_front()?;
+        own.bytes -= bytes;
+        self.bytes -= bytes;
         // If the owner has changed since, for example to an eval, this entry is outdated.
-        self.all.get(&oldest).filter(|owner| owner.number == number)?;
-        self.all.remove(&oldest);
-        Some(Change::Forget(Key::Owner(oldest.kept())))
+        self.all.get(&owned).filter(|owner| owner.number == number)?;
+        self.all.remove(&owned);
+        Some(Change::Forget(Key::Owner(owned.kept())))
     }
 }
 
@@ -232,7 +280,11 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Claims a call of `agent_run`; `false` where another driver has.
+    /// Claims a call of `agent_run` for the driver `by`; `false` if another driver has claimed it.
+    ///
+    /// The first claim stands, also after its driver has ended: the same call can come in a second
+    /// stream at any later time, and its tool must not be reached twice. A driver that claims
+    /// again, as after a restart, has its own claim.
     pub(super) fn take(&mut self, agent_run: AgentRun, tool_use: ToolUseId, by: Slot) -> bool {
         let calls = self.calls.entry(agent_run.clone()).or_default();
         let holder = *calls.entry(tool_use).or_insert(by);

@@ -33,30 +33,31 @@ impl RunStore {
     /// Whether `id` is a run or a session of another app than `app`; `None` if it is not known to
     /// be.
     pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
-        let run = |kind| Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
         let inner = self.inner.lock();
-        let is_others =
-            |owned: &Owned| inner.owner_of(owned).is_some_and(|owner| owner != app.as_str());
-        if [RunKind::Agent, RunKind::Eval].into_iter().map(run).any(|run| is_others(&run)) {
-            return Some(Thing::Run);
+        for kind in [RunKind::Agent, RunKind::Eval] {
+            let run = Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
+            if inner.belongs_to_another(&run, app) {
+                return Some(Thing::Run);
+            }
         }
         let session = Owned::Session(workspace.clone(), id.into());
-        is_others(&session).then_some(Thing::Session)
+        if inner.belongs_to_another(&session, app) { Some(Thing::Session) } else { None }
     }
 
-    /// Makes `app` the owner of a run that the bridge does not drive, or of a session that it need not
-    /// remember otherwise. The journal has the owner when this returns: an app that has the run's id
-    /// may rely on it.
+    /// Makes `app` the owner of a run that the bridge does not drive, or of a session that it need
+    /// not remember otherwise. The journal has the owner when this returns: an app that has the
+    /// run's id may rely on it.
     pub async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
-        let owner = owned.clone();
-        let changes = self.inner.lock().own(owned, app, how);
-        if let (Owned::Run(key), Ok(_)) = (owner, &changes) {
+        let run = match &owned {
+            Owned::Run(key) => Some(key.clone()),
+            Owned::Session(..) => None,
+        };
+        let Ok(changes) = self.inner.lock().own(owned, app, how) else { return };
+        if let Some(key) = run {
             self.hand_over(&key, app);
         }
         // Mostly empty, as the owner is known already: every message of a session comes here.
-        if let Ok(changes) = changes
-            && !changes.is_empty()
-        {
+        if !changes.is_empty() {
             self.journal().write(changes);
             self.settled().await;
         }
@@ -69,21 +70,28 @@ impl RunStore {
             return new;
         }
         let owned = Owned::Run(new.key.clone());
-        let is_driven = {
+        let driven_for_another = {
             let mut inner = self.inner.lock();
-            let changes = inner.own(owned, &new.app, How::Created);
-            let is_anothers = inner.runs.get(&new.key).is_some_and(|run| run.app != new.app);
-            changes.map(|changes| self.journal().write(changes)).is_ok() && is_anothers
+            match inner.own(owned, &new.app, How::Created) {
+                Ok(changes) => {
+                    self.journal().write(changes);
+                    inner.runs.get(&new.key).is_some_and(|run| run.app != new.app)
+                }
+                Err(NotOwned) => false,
+            }
         };
-        if is_driven {
+        if driven_for_another {
             self.hand_over(&new.key, &new.app);
         }
-        NewRun { has_past: is_driven, ..new }
+        NewRun { has_past: driven_for_another, ..new }
     }
 
     /// Ends the driver of another app that attached a run before MANTYX said that it was created
     /// for `app`. The answers of the calls that this driver has claimed are still posted; the new
     /// driver does not make those calls again.
+    ///
+    /// The run leaves the map under the lock, before its driver ends. The new driver takes the
+    /// place of the old one, and may start at once.
     pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
         let mut inner = self.inner.lock();
         let Some(run) = inner.runs.get(key).filter(|run| run.app != *app).cloned() else { return };
@@ -110,9 +118,8 @@ impl RunStore {
     ) {
         for (recorder, task) in calls {
             let context = Arc::clone(&self.context);
-            let answered =
-                answer::answer(context, Arc::clone(run), recorder.call(), task, recorder);
-            self.calls.spawn(&run.app, answered);
+            let answer = answer::answer(context, Arc::clone(run), recorder.call(), task, recorder);
+            self.calls.spawn(&run.app, answer);
         }
     }
 
@@ -144,32 +151,29 @@ impl RunStore {
     ) {
         owners.sort_by_key(|(_, record)| record.since);
         let now = clock::millis();
-        let is_outdated = |record: &OwnerRecord| {
-            let age = u128::from(now.saturating_sub(record.since));
-            self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis()
-        };
         let mut inner = self.inner.lock();
         let mut changes = Vec::new();
         for (key, record) in owners {
-            let owned = Owned::restore(&key).filter(|_| !is_outdated(&record));
-            match owned {
-                Some(owned) => changes.extend(inner.owners.restore(owned, &record)),
-                None => changes.push(Change::Forget(Key::Owner(key))),
+            let age = u128::from(now.saturating_sub(record.since));
+            let outdated =
+                self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis();
+            match Owned::restore(&key) {
+                Some(owned) if !outdated => changes.extend(inner.owners.restore(owned, &record)),
+                _ => changes.push(Change::Forget(Key::Owner(key))),
             }
         }
-        // An earlier version kept no owners beside the runs and sessions themselves.
-        let runs = runs.iter().map(|run| {
-            let how = if run.record.has_past { How::Attached } else { How::Created };
-            (Owned::Run(run.record.key.clone()), &run.record.app, how)
-        });
-        let sessions = sessions.iter().map(|session| {
-            let (workspace, id) = &session.key;
-            let owned = Owned::Session(workspace.clone(), id.clone());
-            (owned, &session.record.app, How::Created)
-        });
-        for (owned, app, how) in runs.chain(sessions).collect::<Vec<_>>() {
+        // An earlier version kept no owners but in the records of runs and sessions.
+        for KeptRun { record, .. } in runs {
+            let owned = Owned::Run(record.key.clone());
+            let how = if record.has_past { How::Attached } else { How::Created };
             if inner.owners.get(&owned).is_none() {
-                changes.extend(inner.own(owned, app, how).unwrap_or_default());
+                changes.extend(inner.own(owned, &record.app, how).unwrap_or_default());
+            }
+        }
+        for KeptSession { key: (workspace, id), record, .. } in sessions {
+            let owned = Owned::Session(workspace.clone(), id.clone());
+            if inner.owners.get(&owned).is_none() {
+                changes.extend(inner.own(owned, &record.app, How::Created).unwrap_or_default());
             }
         }
         drop(inner);
@@ -178,34 +182,38 @@ impl RunStore {
 }
 
 impl Ownership for RunStore {
+    /// The steps are one, under the lock: two drivers that read the same call at once would both
+    /// find it unclaimed.
+    ///
+    /// 1. A claim of this driver stands. It is mostly that of an earlier process, and no other
+    ///    driver answers the call, whichever app the agent run belongs to by now.
+    /// 2. The agent run must be this driver's. An app can attach a run before MANTYX's answer says
+    ///    that it was created for another app, or before an eval names it; the call is then made by
+    ///    the other driver, with the tools of the other app.
+    /// 3. The first driver that claims the call has it.
     fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
         let key = RunKey::agent(&run.key.workspace, run.asked_by(call));
         let mut inner = self.inner.lock();
-        let asked = (key.workspace.clone(), key.run.clone());
-        if inner.claims.holds(&asked, &call.tool_use, run.slot) {
-            // Mostly a claim of an earlier process. No other driver answers the call, whichever app
-            // the agent run belongs to by now.
+        let agent_run = (key.workspace.clone(), key.run.clone());
+        if inner.claims.holds(&agent_run, &call.tool_use, run.slot) {
             return true;
         }
         let owner = inner.owners.get(&Owned::Run(key));
-        let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
-            // An attached run turned out to be an agent run of an eval, whose driver now makes its
-            // calls.
-            (RunKind::Agent, Some(How::OfEval(_))) => false,
-            // Another app may have attached the run before MANTYX's answer said whose it is.
-            (RunKind::Agent, _) => owner.is_none_or(|owner| owner.app == run.app),
-            (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
+        let may_claim = match (run.key.kind, owner) {
+            (RunKind::Agent, None) => true,
+            (RunKind::Agent, Some(owner)) => !owner.how.is_of_eval() && owner.app == run.app,
+            (RunKind::Eval, Some(owner)) => owner.how.is_of_eval() && owner.app == run.app,
             // The owner was pushed out, as its app has too many runs.
             (RunKind::Eval, None) => true,
-            (RunKind::Eval, Some(How::Created | How::Attached)) => false,
         };
-        is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
+        may_claim && inner.claims.take(agent_run, call.tool_use.clone(), run.slot)
     }
 
     fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
         let owned = Owned::Run(RunKey::agent(&eval.key.workspace, agent_run.clone()));
-        let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
-        match adopted {
+        let how = How::OfEval(eval.key.run.clone());
+        let outcome = self.inner.lock().own(owned, &eval.app, how);
+        match outcome {
             Ok(changes) if changes.is_empty() => {}
             Ok(changes) => self.journal().write(changes),
             Err(NotOwned) => warn!(
@@ -242,8 +250,8 @@ pub(super) struct NotOwned;
 
 impl Inner {
     /// Whether another driver may read the calls of the run. Then claims are kept as long as the
-    /// run. An eval names agent runs, and only a run that was created for an app on its own is never
-    /// an eval's.
+    /// run. An eval names agent runs, and only a run that was created for an app on its own is
+    /// never an eval's.
     pub(super) fn may_be_driven_by_others(&self, key: &RunKey) -> bool {
         let owner = self.owners.get(&Owned::Run(key.clone()));
         key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
@@ -255,8 +263,10 @@ impl Inner {
         key: &RunKey,
         agent_run: Option<&RunId>,
     ) -> Option<(Workspace, RunId)> {
-        self.may_be_driven_by_others(key)
-            .then(|| (key.workspace.clone(), agent_run.unwrap_or(&key.run).clone()))
+        if !self.may_be_driven_by_others(key) {
+            return None;
+        }
+        Some((key.workspace.clone(), agent_run.unwrap_or(&key.run).clone()))
     }
 
     /// Makes `app` the owner, unless another app or an eval is. The changes are for the journal.
@@ -279,10 +289,17 @@ impl Inner {
         {
             return Ok(self.owners.put(owned, app, how, clock::millis()));
         }
-        self.owners.own(owned, app, how, clock::millis()).map_err(|taken| {
-            warn!(%app, owner = %taken.app, how = ?taken.how, "a second owner for an owned run or session was rejected");
+        self.owners.own(owned, app, how, clock::millis()).map_err(|owner| {
+            warn!(
+                %app, owner = %owner.app, how = ?owner.how,
+                "a second owner for an owned run or session was rejected"
+            );
             NotOwned
         })
+    }
+
+    fn belongs_to_another(&self, owned: &Owned, app: &AppName) -> bool {
+        self.owner_of(owned).is_some_and(|owner| owner != app.as_str())
     }
 
     /// The app that this belongs to. A run or session in memory has an owner even if its app has
@@ -292,11 +309,10 @@ impl Inner {
             return Some(owner.app.as_str());
         }
         match owned {
-            Owned::Run(key) => {
-                let waiting =
-                    || self.awaiting_credential.get(key).map(|run| run.record.app.as_str());
-                self.runs.get(key).map(|run| run.app.as_str()).or_else(waiting)
-            }
+            Owned::Run(key) => match self.runs.get(key) {
+                Some(run) => Some(run.app.as_str()),
+                None => self.awaiting_credential.get(key).map(|run| run.record.app.as_str()),
+            },
             Owned::Session(workspace, id) => {
                 let session = self.sessions.get(&(workspace.clone(), id.clone()));
                 session.map(|session| session.app.as_str())

@@ -1,7 +1,8 @@
 //! Runs that were refused to their apps, as the journal could not keep their beginnings.
 //!
-//! MANTYX has accepted such a run, and its app may submit it again. So the bridge answers the run's calls
-//! as cancelled, in this process and after a restart, and asks MANTYX to cancel the run until that is done.
+//! MANTYX has accepted such a run, and its app may submit it again. So the bridge answers the run's
+//! calls as cancelled, in this process and after a restart, and asks MANTYX to cancel the run until
+//! that is done.
 //!
 //! Must not: decide which runs are refused (the proxy does, as it answers their apps).
 
@@ -22,11 +23,12 @@ const CANCEL_WITHIN: Duration = Duration::from_secs(15);
 const ASK_FOR: Duration = Duration::from_secs(60 * 60);
 
 impl RunStore {
-    /// Cancels the calls of a run that its app is told is not driven, and the run at MANTYX. Returns after
-    /// the first attempt at the latter.
+    /// Cancels the calls of a run that its app is told is not driven, and the run at MANTYX.
+    /// Returns after the first attempt at the latter.
     ///
-    /// The journal gets the refusal as soon as it can be written. Without it, the next process would drive
-    /// the run and make its calls, beside those of the run that the app has submitted in its place.
+    /// The journal gets the refusal as soon as it can be written. Without it, the next process
+    /// would drive the run and make its calls, beside those of the run that the app has submitted
+    /// in its place.
     pub async fn refuse(self: &Arc<Self>, run: &Arc<DrivenRun>) {
         warn!(
             run = %run.key.run, app = %run.app,
@@ -36,7 +38,7 @@ impl RunStore {
         self.journal().write(run.changes());
         // Another replica may take the run over before that is written.
         self.cancel_everywhere(run);
-        if !self.is_cancelled_at_mantyx(run).await {
+        if !self.cancels_at_mantyx(run).await {
             self.cancel_in_the_end(run);
         }
     }
@@ -53,12 +55,13 @@ impl RunStore {
                     // The next process finds the refusal in the journal.
                     () = runs.calls.drain.cancelled() => return,
                 }
-                let is_lost = run.lost.is_cancelled();
-                if is_lost {
+                // A run that another replica has taken over counts as ended here, and is not.
+                if run.lost.is_cancelled() {
                     runs.cancel_everywhere(&run);
+                } else if run.has_ended() {
+                    return;
                 }
-                let has_ended = run.has_ended() && !is_lost;
-                if has_ended || runs.is_cancelled_at_mantyx(&run).await {
+                if runs.cancels_at_mantyx(&run).await {
                     return;
                 }
                 if Instant::now() > until {
@@ -72,24 +75,23 @@ impl RunStore {
         });
     }
 
-    /// Asks MANTYX once. A run that MANTYX does not know may be one that it does not show yet.
-    async fn is_cancelled_at_mantyx(&self, run: &DrivenRun) -> bool {
+    /// Asks MANTYX once to cancel the run, and returns whether the run has ended. A run that MANTYX
+    /// does not know may be one that it does not show yet, so it counts as not cancelled.
+    async fn cancels_at_mantyx(&self, run: &DrivenRun) -> bool {
         let path = format!("{}/cancel", run.key.path());
         let credential = self.context.credential_of(run);
-        let sent = self.upstream.send((Method::POST, &path), &credential, |request| {
+        let response = self.upstream.send((Method::POST, &path), &credential, |request| {
             Ok(request.body(Vec::new()).timeout(CANCEL_WITHIN))
         });
-        let (is_cancelled, outcome) = match sent.await.map(|answer| answer.status()) {
-            Ok(status) => {
-                let has_ended = matches!(status, StatusCode::CONFLICT | StatusCode::GONE);
-                (status.is_success() || has_ended, status.to_string())
-            }
+        let (cancelled, outcome) = match response.await.map(|response| response.status()) {
+            Ok(status @ (StatusCode::CONFLICT | StatusCode::GONE)) => (true, status.to_string()),
+            Ok(status) => (status.is_success(), status.to_string()),
             Err(error) => (false, error_chain(&error)),
         };
         info!(
             run = %run.key.run, app = %run.app, outcome,
             "asked MANTYX to cancel a run that was refused to its app"
         );
-        is_cancelled
+        cancelled
     }
 }

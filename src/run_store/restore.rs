@@ -18,8 +18,7 @@ use crate::calls::long::Beginning;
 use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{
-    Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
-    RunRecord, Slot,
+    Change, Kept, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord, RunRecord, Slot,
 };
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashSet;
@@ -33,6 +32,7 @@ use crate::model::{
 use crate::runs::DrivenRun;
 use crate::runs::answer::{LeftCalls, Task};
 use crate::runs::driven::RestoredRun;
+use crate::runs::driver::Start;
 use crate::traces::Context;
 use crate::upstream::{SANDBOX, UpstreamCredential};
 
@@ -63,17 +63,16 @@ impl RunStore {
         self.resume(runs, sessions, owners, long);
     }
 
-    /// Restores what the journal's file keeps, which could not be read when the bridge started. Sessions
-    /// and owners are left as the bridge has come to know them meanwhile. It has driven no run that the
-    /// file may have: without a journal, none is accepted.
+    /// Restores what the journal's file keeps, which could not be read when the bridge started.
+    /// Sessions and owners are left as the bridge has come to know them meanwhile. It has driven no
+    /// run that the file may have: without a journal, none is accepted.
     pub fn restore_late(self: &Arc<Self>, mut kept: Kept) {
         self.journal().take_in(&mut kept);
         {
             let inner = self.inner.lock();
             kept.runs.retain(|run| !inner.runs.contains_key(&run.record.key));
             kept.sessions.retain(|session| !inner.sessions.contains_key(&session.key));
-            let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
-            kept.owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));
+            kept.owners.retain(|(key, _)| !inner.has_owner(key));
         }
         self.restore(kept);
     }
@@ -87,44 +86,55 @@ impl RunStore {
     }
 
     /// Takes over what another replica has left, as after a crash of this process.
+    ///
+    /// The database has given the runs to this replica before this is called: it fences the other
+    /// one, whose dispatches are refused from then on. What this replica knows itself stays.
+    ///
+    /// 1. A long call that runs here goes on: this process makes it, even if its replica was
+    ///    counted as dead and taken over.
+    /// 2. A run that this replica drives is not driven a second time. An app has attached it again
+    ///    since it ended at the other replica, whose record is forgotten. It stays if it is the
+    ///    record of this very driver, which may come a second time after a claim in doubt.
+    /// 3. The rest is restored: each call is made, asked for, posted or answered as unknown, as
+    ///    `model::recovery` decides by its stage.
     pub fn take_over(self: &Arc<Self>, kept: Kept) {
         let Kept { mut runs, mut sessions, mut owners, mut long, requests, .. } = kept;
-        // This process goes on with its own calls, even if its replica was taken over.
         long.retain(|(id, _)| !self.calls.long.knows(id));
-        let mut ended = Vec::new();
+        let mut superseded = Vec::new();
         {
             let inner = self.inner.lock();
-            // An app has attached the run again since it has ended there.
-            let is_driven = |run: &&mut KeptRun| {
-                let known = inner.runs.get(&run.record.key);
-                known.is_some_and(|known| !known.is_guest() && !known.has_ended())
-            };
-            let driven = runs.extract_if(.., |run| is_driven(&run));
-            // Not the run itself, which may come a second time after a claim in doubt.
-            let is_other = |run: &KeptRun| {
-                inner.runs.get(&run.record.key).is_none_or(|it| it.slot != run.slot)
-            };
-            ended.extend(driven.filter(is_other).map(|run| run.slot));
+            runs.retain(|run| match inner.runs.get(&run.record.key) {
+                Some(own) if !own.is_guest() && !own.has_ended() => {
+                    if own.slot != run.slot {
+                        superseded.push(Change::ForgetRun(run.slot));
+                    }
+                    false
+                }
+                _ => true,
+            });
             sessions.retain(|session| !inner.sessions.contains_key(&session.key));
-            let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
-            owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));
+            owners.retain(|(key, _)| !inner.has_owner(key));
         }
-        self.journal().write(ended.into_iter().map(Change::ForgetRun).collect());
+        self.journal().write(superseded);
         self.calls.restore_requests(requests);
         self.resume(runs, sessions, owners, long);
     }
 
     /// Stops driving the runs `slots`, which another replica drives now. What their calls under way
     /// bring is still posted, if it is the first answer; the other calls are left to that replica.
+    ///
+    /// The claims go with the runs: the run may come back to this replica, whose new driver must be
+    /// able to claim its calls. `lost` is cancelled before the driver ends, so that its calls see
+    /// why: a call that has not reached its tool is dropped without an answer.
     pub fn lose(&self, slots: &[Slot]) {
         let slots: HashSet<&Slot> = slots.iter().collect();
-        let lost: Vec<_> = {
+        let runs: Vec<_> = {
             let mut inner = self.inner.lock();
             slots.iter().for_each(|slot| inner.claims.forget(**slot));
             inner.awaiting_credential.retain(|_, run| !slots.contains(&run.slot));
             inner.runs.extract_if(|_, run| slots.contains(&run.slot)).map(|(_, run)| run).collect()
         };
-        for run in lost {
+        for run in runs {
             if !run.has_ended() {
                 warn!(run = %run.key.run, app = %run.app, "another replica drives the run now");
             }
@@ -134,6 +144,16 @@ impl RunStore {
         }
     }
 
+    /// Restores records, in an order in which each step finds what it needs:
+    ///
+    /// 1. Owners, before any app can attach a run or a driver can claim a call.
+    /// 2. Long calls whose id the model never got are erased, as their runs make the calls again.
+    ///    With both, the tool would be reached twice.
+    /// 3. A run that had two drivers becomes one run, with the calls of both.
+    /// 4. The claims of all runs, before the first driver reads an event. A driver that starts
+    ///    earlier could claim a call that another run's driver has made.
+    /// 5. The runs, each with its calls, and then the long calls, which look up the runs that began
+    ///    them.
     fn resume(
         self: &Arc<Self>,
         runs: Vec<KeptRun>,
@@ -142,57 +162,63 @@ impl RunStore {
         long: Vec<(CallId, LongRecord)>,
     ) {
         self.restore_owners(owners, (&runs, &sessions));
-        let (untold, long): (Vec<_>, Vec<_>) =
-            long.into_iter().partition(|(_, record)| is_untold(record, &runs));
-        self.calls.long.erase(untold.into_iter().map(|(id, _)| id));
+        let (without_answer, long): (Vec<_>, Vec<_>) =
+            long.into_iter().partition(|(_, record)| is_made_by_its_run(record, &runs));
+        self.calls.long.erase(without_answer.into_iter().map(|(id, _)| id));
         for session in sessions {
             self.restore_session(session);
         }
-        let forgotten = self.inner.lock().make_room_for_sessions();
-        self.journal().write(forgotten);
+        let session_changes = self.inner.lock().make_room_for_sessions();
+        self.journal().write(session_changes);
         let (runs, inherited) = inherited::by_the_last(runs);
         self.journal().write(inherited);
-        // Before the first driver reads any event.
         for run in &runs {
             self.reclaim(run);
         }
         for run in runs {
-            let app = self.calls.app(&run.record.app);
-            let ended = run.record.ended_at.map(|at| clock::millis().saturating_sub(at));
-            let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
-                && !self.inner.lock().may_come_back(&run.record.key, run.record.given_up);
-            if outlived {
-                self.inner.lock().claims.forget(run.slot);
-                self.journal().write(vec![Change::ForgetRun(run.slot)]);
-                continue;
+            self.resume_run(run);
+        }
+        let sweep = self.inner.lock().sweep_awaiting(|moment| self.journal().since(moment));
+        self.journal().write(sweep);
+        self.calls.restore_long_calls(long, |of, by| self.beginning(of, by));
+    }
+
+    /// Drives the run on, has it wait for its app's credential, or forgets it. The calls of an app
+    /// that was removed are answered as well, each with a refusal: otherwise the model would wait
+    /// for them until MANTYX gives up.
+    fn resume_run(self: &Arc<Self>, run: KeptRun) {
+        let since_end = run.record.ended_at.map(|at| clock::millis().saturating_sub(at));
+        let outlived = since_end.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
+            && !self.inner.lock().may_come_back(&run.record.key, run.record.given_up);
+        if outlived {
+            return self.forget_kept(&run);
+        }
+        let app = self.calls.app(&run.record.app);
+        let configured = match &app {
+            Some(app) => self.upstream.credential_of(app),
+            None => self.upstream.own(),
+        };
+        match configured.filter(|_| !run.record.callers_credential) {
+            Some(credential) => {
+                let resumed = self.take_up_run(&mut self.inner.lock(), run, credential);
+                self.drive_on(resumed);
             }
-            // The calls of an app that was removed are answered as well, each with a refusal:
-            // otherwise the model would wait for them until MANTYX gives up.
-            let credential = match &app {
-                Some(app) => self.upstream.credential_of(app),
-                None => self.upstream.own(),
-            };
-            match credential.filter(|_| !run.record.callers_credential) {
-                Some(credential) => {
-                    let resumed = self.take_up_run(&mut self.inner.lock(), run, credential);
-                    self.drive_on(resumed);
-                }
-                None if app.is_some() => self.await_credential(run),
-                None => {
-                    warn!(
-                        run = %run.record.key.run,
-                        app = %run.record.app,
-                        "a run is not driven on: its app is not configured any more, and only the \
-                         app had a credential for it"
-                    );
-                    self.inner.lock().claims.forget(run.slot);
-                    self.journal().write(vec![Change::ForgetRun(run.slot)]);
-                }
+            None if app.is_some() => self.await_credential(run),
+            None => {
+                warn!(
+                    run = %run.record.key.run,
+                    app = %run.record.app,
+                    "a run is not driven on: its app is not configured any more, and only the app had \
+                     a credential for it"
+                );
+                self.forget_kept(&run);
             }
         }
-        let forgotten = self.inner.lock().sweep_awaiting(|moment| self.journal().since(moment));
-        self.journal().write(forgotten);
-        self.calls.restore_long_calls(long, |of, by| self.beginning(of, by));
+    }
+
+    fn forget_kept(&self, run: &KeptRun) {
+        self.inner.lock().claims.forget(run.slot);
+        self.journal().write(vec![Change::ForgetRun(run.slot)]);
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
@@ -201,8 +227,8 @@ impl RunStore {
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
-    /// MANTYX has now accepted `credential` for it, and its driver starts with that. `None`: the run
-    /// is not known.
+    /// MANTYX has now accepted `credential` for it, and its driver starts with that. `None`: the
+    /// run is not known.
     pub fn get_or_resume(
         self: &Arc<Self>,
         key: &RunKey,
@@ -214,8 +240,8 @@ impl RunStore {
             let mut inner = self.inner.lock();
             match inner.awaiting_credential.get(key) {
                 Some(run) if run.record.app == *app => {
-                    let kept = inner.awaiting_credential.remove(key)?;
-                    self.take_up_run(&mut inner, kept, credential.clone())
+                    let run = inner.awaiting_credential.remove(key)?;
+                    self.take_up_run(&mut inner, run, credential.clone())
                 }
                 _ => return inner.runs.get(key).cloned(),
             }
@@ -285,13 +311,22 @@ impl RunStore {
         let key = &run.record.key;
         let mut inner = self.inner.lock();
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
-            let agent_run = call.agent_run.as_ref().unwrap_or(&key.run).clone();
-            let asked = (key.workspace.clone(), agent_run);
-            inner.claims.take(asked, call.tool_use.clone(), call.slot);
+            let run_id = call.agent_run.as_ref().unwrap_or(&key.run).clone();
+            let agent_run = (key.workspace.clone(), run_id);
+            inner.claims.take(agent_run, call.tool_use.clone(), call.slot);
         }
     }
 
-    /// Turns a record into a known run, and decides what becomes of each of its calls.
+    /// Turns a record into a run in memory, and decides what becomes of each of its calls.
+    ///
+    /// A call can be made again here only if `model::recovery` says that it has not reached its
+    /// tool, or that its tool is repeatable. Such a call is not made at once: it waits in its
+    /// recorder until the stream brings it, as other clients may have answered it meanwhile. All
+    /// other calls count as seen, and the stream does not begin them once more.
+    ///
+    /// If the journal has lost the run's tools, the run goes on with those that its backends offer
+    /// now. A call that these do not have gets an error, and is not left to the app: by the lost
+    /// table, the app was shown a mask, and does not answer.
     fn take_up_run(
         &self,
         inner: &mut Inner,
@@ -300,46 +335,54 @@ impl RunStore {
     ) -> Resumed {
         let KeptRun { slot, mut record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
-        let (is_remade, table) = match routes {
-            Some(routes) => (false, Table::restore(&record.table, routes)),
+        let routes_are_lost = routes.is_none();
+        let table = Arc::new(match routes {
+            Some(routes) => Table::restore(&record.table, routes),
             None => {
                 let offer = self.calls.backends.registry.offer_of_known();
-                (true, Table::remade(&record.table, Arc::clone(&offer.routes)))
+                Table::remade(&record.table, Arc::clone(&offer.routes))
             }
+        });
+        let created_for_another = inner.is_created_for_another(&record.key, &record.app);
+        let last_seq = if record.past_is_lost {
+            0
+        } else {
+            calls.iter().map(|call| call.record.seq).fold(record.read_to, u64::max)
         };
-        let table = Arc::new(table);
-        let is_handed_over = inner.is_created_for_another(&record.key, &record.app);
-        let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
-        let last_seq = last_seq.max(record.read_to);
-        let last_seq = if record.past_is_lost { 0 } else { last_seq };
         let (mut seen, mut again, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for call in calls {
             let content = call.record.content;
-            let answer = call.answer.as_ref().map_or(0, Bytes::len);
+            let answer_size = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.calls.keeping(&record.app);
             let claim = inner.claim_over_replicas(&record.key, call.key.agent_run.as_ref());
-            let entry = CallRecorder::kept(keeping, call.key, call.record, answer);
-            let entry = Arc::new(entry.claimed_for(claim));
-            let asked = entry.call();
-            let route = table.claims(&asked).cloned();
-            let resolve = |route| resolved(asked.clone(), route, |name| table.tool(name));
-            let real = route.clone().map(resolve);
-            let repeatable = real.as_ref().is_some_and(|(_, route)| route.repeatable);
-            let name = real.map_or_else(|| asked.name.clone(), |(call, _)| call.name);
-            let known = entry.known(repeatable, LOCAL_TOOL_TIMEOUT);
-            let recovery = decide(known);
-            if recovery == Recovery::Make && route.is_some() && !is_handed_over {
-                again.push(entry);
+            let recorder = CallRecorder::kept(keeping, call.key, call.record, answer_size);
+            let recorder = Arc::new(recorder.claimed_for(claim));
+            let request = recorder.call();
+            let route = table.claims(&request).cloned();
+            // A call of the tool that calls others by name stands for the call of that other tool.
+            let (name, repeatable) = match &route {
+                Some(route) => {
+                    let (real_call, real_route) =
+                        resolved(request.clone(), route.clone(), |name| table.tool(name));
+                    (real_call.name, real_route.repeatable)
+                }
+                None => (request.name.clone(), false),
+            };
+            let recovery = decide(recorder.known(repeatable, LOCAL_TOOL_TIMEOUT));
+            if recovery == Recovery::Make && route.is_some() && !created_for_another {
+                again.push(recorder);
                 continue;
             }
-            if recovery == Recovery::Make && !is_remade {
+            if recovery == Recovery::Make && !routes_are_lost {
                 // The call has not reached its tool. By the table of its present app, it is not the
                 // bridge's: the app was shown the call, and answers it.
-                self.journal().write(entry.left_to_others());
+                self.journal().write(recorder.left_to_others());
                 continue;
             }
-            seen.push(Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content });
-            open.extend(task(recovery, &name, route, call.answer).map(|task| (entry, task)));
+            seen.push(Seen { agent_run: request.agent_run, tool_use: request.tool_use, content });
+            if let Some(task) = task(recovery, &name, route, call.answer) {
+                open.push((recorder, task));
+            }
         }
         // The run was given up with no call in flight but those whose answers MANTYX did not want
         // then.
@@ -347,15 +390,16 @@ impl RunStore {
             (record.given_up, record.ended_at) = (false, None);
         }
         let unanswered = again.len() + open.len();
-        let left = RestoredRun { slot, record, credential, table, trace, last_seq, seen, again };
-        let run = Arc::new(DrivenRun::left(left, &self.context.log_room));
-        if is_handed_over {
+        let restored =
+            RestoredRun { slot, record, credential, table, trace, last_seq, seen, again };
+        let run = Arc::new(DrivenRun::restored(restored, &self.context.log_room));
+        if created_for_another {
             run.hand_over();
             self.journal().write(run.changes());
         } else {
             inner.runs.insert(run.key.clone(), Arc::clone(&run));
         }
-        if is_remade {
+        if routes_are_lost {
             warn!(
                 run = %run.key.run, app = %run.app,
                 "the journal has lost the run's tools; the run goes on with those that its backends \
@@ -368,15 +412,15 @@ impl RunStore {
 
     /// What is known here of the run that began a long call of an earlier process.
     fn beginning(&self, of: &Of, by: Option<&CallingRun>) -> Beginning {
-        let is_it = |key: &RunKey| match of {
+        let began_it = |key: &RunKey| match of {
             Of::Run { driven, .. } => key == driven,
             Of::Session { .. } | Of::App => by.is_some_and(|by| by.is(key)),
         };
         let inner = self.inner.lock();
-        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
+        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| began_it(key)) {
             return Beginning { stop: run.stop.child_token(), trace: run.trace.clone() };
         }
-        let waiting = inner.awaiting_credential.iter().find(|(key, _)| is_it(key));
+        let waiting = inner.awaiting_credential.iter().find(|(key, _)| began_it(key));
         let trace = waiting.map(|(_, kept)| self.kept_trace(&kept.record));
         Beginning { trace: trace.unwrap_or_default(), ..Beginning::default() }
     }
@@ -387,13 +431,21 @@ impl RunStore {
                 run = %run.key.run, app = %run.app, seq, unanswered,
                 "resuming a run of the earlier process"
             );
-            self.drive(&run, open, false);
+            self.drive(&run, open, Start::First);
             if run.is_refused() {
                 self.cancel_in_the_end(&run);
             }
         } else if run.takes_answers() {
             self.answer_without_driver(&run, open);
         }
+    }
+}
+
+impl Inner {
+    /// Whether the owner of `key` is known here. A record of a kind that this version does not know
+    /// has none.
+    fn has_owner(&self, key: &OwnedKey) -> bool {
+        Owned::restore(key).is_some_and(|owned| self.owners.get(&owned).is_some())
     }
 }
 
@@ -410,14 +462,15 @@ struct Resumed {
 /// Whether a crash came before the first answer of a long call was kept. Then the model never got
 /// the call's id, and its run makes the call again. Had the call reached its tool, the run's record
 /// would say so.
-fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
+fn is_made_by_its_run(record: &LongRecord, runs: &[KeptRun]) -> bool {
     let Some((asked_by, tool_use)) = &record.origin else { return false };
-    let is_it = |run: &KeptRun, call: &KeptCall| {
-        call.record.stage == Stage::Received
-            && call.key.tool_use == *tool_use
-            && call.key.agent_run.as_ref().unwrap_or(&run.record.key.run) == asked_by
-    };
-    runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
+    runs.iter().any(|run| {
+        run.calls.iter().any(|call| {
+            call.record.stage == Stage::Received
+                && call.key.tool_use == *tool_use
+                && call.key.agent_run.as_ref().unwrap_or(&run.record.key.run) == asked_by
+        })
+    })
 }
 
 /// How to answer a call that is not simply made again; `None` if nothing is left to do.
@@ -450,7 +503,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::journal::record::{CallKey, CallRecord, RunRecord, Slot};
+    use crate::journal::record::{CallKey, CallRecord, KeptCall, RunRecord, Slot};
     use crate::model::call::Of;
     use crate::model::ids::{BackendName, RunId, RunKind};
     use crate::model::offer::{Offer, RefKind};
@@ -513,8 +566,8 @@ mod tests {
             (run("eval", "r", "t", received), Some(("r", "t")), true),
             (run("eval", "r", "t", received), Some(("eval", "t")), false),
         ] {
-            let told = format!("{run:?} {origin:?}");
-            assert_eq!(is_untold(&long(origin), &[run]), expected, "{told}");
+            let row = format!("{run:?} {origin:?}");
+            assert_eq!(is_made_by_its_run(&long(origin), &[run]), expected, "{row}");
         }
     }
 }

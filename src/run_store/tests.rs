@@ -11,7 +11,6 @@ use tokio::time::advance;
 
 use super::*;
 use crate::clock;
-use crate::limits::oldest::over_count;
 use crate::model::ids::RunKind;
 use crate::runs::Access;
 use crate::runs::log::{EventLog, Room};
@@ -32,16 +31,6 @@ fn run_with(
     let run = crate::runs::tests::run(credential, id, room);
     inner.runs.insert(run.key.clone(), Arc::clone(&run));
     run
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_app_pushes_out_its_own_ended_runs_alone() {
-    let now = Instant::now();
-    let apps: [AppName; 2] = ["a".into(), "b".into()];
-    let [a, b] = &apps;
-    let of_a = (0..5).map(|number| (a, (now + Duration::from_secs(number), number)));
-    let of_b = (5..7).map(|number| (b, (now, number)));
-    assert_eq!(over_count(3, of_a.chain(of_b)), [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,10 +109,10 @@ async fn a_stream_that_is_open_stays_so_when_another_credential_is_accepted() {
     let (room, mut inner) = (Room::default(), Inner::default());
     let run = run(&mut inner, "run", &room);
     run.access.send_replace(Access::Open);
-    run.is_tried_anew();
+    run.expect_attempt();
     assert!(matches!(run.access(), Access::Open));
-    run.is_failing(crate::upstream::OpenError::Unreachable("nobody".to_owned()));
-    run.is_tried_anew();
+    run.note_failure(crate::upstream::OpenError::Unreachable("nobody".to_owned()));
+    run.expect_attempt();
     assert!(matches!(run.access(), Access::Untried));
 }
 

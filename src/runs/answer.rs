@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::credential::OfRun;
 use super::{DrivenRun, RunContext};
 use crate::calls::Deferred;
-use crate::calls::record::CallRecorder;
+use crate::calls::record::{AnswerOrigin, CallRecorder};
 use crate::clock;
 use crate::model::answer::Answer;
 use crate::model::call::CallRequest;
@@ -40,7 +40,7 @@ pub enum Task {
     PostAgain,
 }
 
-/// Calls that an earlier process has left, and how each is to be answered.
+/// Calls of an earlier process, and how each is to be answered.
 pub type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
 
 /// The body of a tool-result POST (agent-runs-protocol §8).
@@ -52,7 +52,16 @@ struct ToolResult<'a> {
     answer: &'a Answer,
 }
 
-/// Answers `call`, and records every stage in `recorder`.
+/// Answers `call`, and records every stage in `recorder`. In steps:
+///
+/// 1. The body comes from the call, from the journal, or is an error. When it is there, it is
+///    durable, so that a crash behind this step posts the same bytes.
+/// 2. The body is posted, unless the run has ended meanwhile, as MANTYX then no longer waits. At
+///    the drain, all drivers end; that says nothing about their runs.
+/// 3. If MANTYX does not know the run, the answer is kept until MANTYX shows the run again. Without
+///    that, a fault of MANTYX that hides the run for a moment would cost the answer.
+/// 4. The record is closed. A record that is not closed has the next process post the body once
+///    more.
 pub async fn answer(
     context: Arc<RunContext>,
     run: Arc<DrivenRun>,
@@ -62,15 +71,19 @@ pub async fn answer(
 ) {
     let to = run.asked_by(&call);
     let tool_use = call.tool_use.clone();
-    let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
+    let origin = match task {
+        Task::Post(_) | Task::PostAgain => AnswerOrigin::Kept,
+        Task::Make(_) | Task::Refuse(..) => AnswerOrigin::New,
+    };
     let Some(body) = result_body(&context, &run, call, task, &recorder).await else { return };
     if body.is_empty() {
-        // Another driver answers the call: that of another replica, or of another run that has the call.
+        // Another driver answers the call: that of another replica, or of another run that has the
+        // call.
         return;
     }
     if run.takes_answers() || context.draining().is_cancelled() {
         let path = run.key.results_path(&to);
-        let deadline = Instant::now() + recorder.post_within(LOCAL_TOOL_TIMEOUT, is_kept);
+        let deadline = Instant::now() + recorder.post_within(LOCAL_TOOL_TIMEOUT, origin);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
@@ -123,7 +136,8 @@ async fn result_body(
 }
 
 /// How to answer a call that an earlier process may have made, although the journal has lost the
-/// record.
+/// record. It counts as dispatched: a repeatable call is made once more, and any other one gets an
+/// error that says that its outcome is unknown. If it were made, a payment could be made twice.
 pub fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
     match decide(entry.known(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
@@ -148,8 +162,7 @@ async fn delivered(
 ) -> (Posted, Bytes) {
     let upstream = &context.upstream;
     let credential = OfRun { context, run };
-    let posted = upstream.post_result(post.clone(), &credential).await;
-    match posted {
+    match upstream.post_result(post.clone(), &credential).await {
         Posted::Refused(status) if !is_replaced(&post.body) => {
             let error = refusal(status, post.body.len());
             let body = written(tool_use, Answer::Error(error), recorder).await;
@@ -162,6 +175,9 @@ async fn delivered(
 
 /// Keeps an answer of `size` bytes that MANTYX refused as it does not know the call
 /// ([`DrivenRun::keep_unwanted`]). `false`: MANTYX does not want it, or the app has no room for it.
+///
+/// Each app has a share of its own for such answers. MANTYX may never show their runs again, and
+/// they would fill the journal, in which then no call of any app could be recorded.
 pub fn keep_unwanted(
     context: &RunContext,
     run: &DrivenRun,
@@ -195,8 +211,9 @@ fn refusal(status: StatusCode, size: usize) -> String {
     )
 }
 
-/// Whether `body` is such an error. It is not replaced again, also after a restart: the journal has
-/// it as the call's answer.
+/// Whether `body` is the error of [`refusal`]. It is not replaced once more: a MANTYX that refuses
+/// every body would get errors without end. The text tells, as after a restart nothing else does:
+/// the journal has the error as the call's answer.
 fn is_replaced(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Posted<'a> {
@@ -207,14 +224,17 @@ fn is_replaced(body: &[u8]) -> bool {
 }
 
 /// Makes the call, or asks for the work that it has started before. `None`: the call is left to the
-/// next process.
+/// next process, or to another replica, which then answers it: this one posts nothing.
+///
+/// Dropping the call's future cancels the call at its peer. So each arm that does not wait for the
+/// call is one in which its effect is no longer wanted, or in which another part goes on with it.
 async fn execute(
     context: &RunContext,
     run: &Arc<DrivenRun>,
     request: CallRequest,
     recorder: &Arc<CallRecorder>,
 ) -> Option<Answer> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let request = Arc::new(request);
     let scope = run.scope(&request);
     let stop = scope.stop.clone();
@@ -227,25 +247,30 @@ async fn execute(
     let run_id = &run.key.run;
     let tool_use = &request.tool_use;
     let tool = &request.name;
-    let answer = tokio::select! {
+    let outcome = tokio::select! {
         // The end first, so that a call does not begin with the permit of one that ends with it.
         biased;
         () = run.cancel.cancelled() => Ok(cancelled()),
         () = stop.cancelled() => Ok(cancelled()),
-        made = context.calls.call(Arc::new(call), patience) => match made {
+        outcome = context.calls.call(Arc::new(call), patience) => match outcome {
             Ok(made) => Ok(made.answer),
             Err(Deferred) => Err("the next process, which asks for approval again"),
         },
         () = recorder.lost_with(&run.lost) => Err("the replica that drives the run"),
         () = recorder.left() => Err("the next process, which asks the peer"),
     };
-    let left_to = |heir| info!(run = %run_id, toolUseId = %tool_use, tool, "left to {heir}");
-    let answer = answer.map_err(left_to).ok()?;
+    let answer = match outcome {
+        Ok(answer) => answer,
+        Err(heir) => {
+            info!(run = %run_id, toolUseId = %tool_use, tool, "left to {heir}");
+            return None;
+        }
+    };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
         run = %run_id, toolUseId = %tool_use, tool, backend = %request.route.backend,
         app = %run.app, ok,
-        ms = clock::millis_of(begun.elapsed()),
+        ms = clock::millis_of(started.elapsed()),
         "answered"
     );
     context.tell(run);

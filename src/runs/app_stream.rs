@@ -67,11 +67,11 @@ impl Wake {
     /// run's stream for too long. An app's stream that began after the refusal has delivered what
     /// the log had, and ends at once.
     async fn news(&mut self, access: &Access) -> bool {
-        let refused = access.answer().map(|failure| {
+        let until = access.answer().map(|failure| {
             let patience = if failure.since < self.begun { Duration::ZERO } else { PATIENCE };
             failure.since + patience
         });
-        let too_long = OptionFuture::from(refused.map(sleep_until));
+        let too_long = OptionFuture::from(until.map(sleep_until));
         tokio::select! {
             changed = self.events.changed() => changed.is_ok(),
             changed = self.access.changed() => changed.is_ok(),
@@ -112,10 +112,10 @@ impl Replay {
         repetitions: Unnumbered,
     ) -> Result<Box<Self>, Arc<StreamFailure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
-        let response = replay(&context, &run, seq).await;
-        let failure = |error| Arc::new(StreamFailure { error, since: Instant::now() });
-        let response = response.map_err(failure)?;
-        Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
+        match replay(&context, &run, seq).await {
+            Ok(response) => Ok(Box::new(Self::new(&run.app, response, seq, repetitions))),
+            Err(error) => Err(Arc::new(StreamFailure { error, since: Instant::now() })),
+        }
     }
 
     fn new(app: &AppName, response: Response, seq: u64, repetitions: Unnumbered) -> Self {
@@ -126,15 +126,16 @@ impl Replay {
 
     /// Wraps `out` for the app. Its bytes stay charged to the budget until the app has taken them.
     fn hand_out(&mut self, out: Vec<u8>) -> Bytes {
-        let mut held = self.held.take();
+        let mut out_held = self.held.take();
         self.held.follow(self.framer.unfinished().len());
-        held.follow(out.capacity());
-        held.pay_for(out)
+        out_held.follow(out.capacity());
+        out_held.pay_for(out)
     }
 }
 
 /// Where the events of `run` behind `last_seq` come from. If the log has none yet, this waits until
-/// MANTYX has opened the run's stream, or refused it.
+/// MANTYX has opened the run's stream, or refused it: the app gets MANTYX's refusal as its own
+/// answer, and not an empty stream.
 async fn begin(
     context: &Arc<RunContext>,
     run: &Arc<DrivenRun>,
@@ -200,17 +201,17 @@ async fn replay(
     last_seq: u64,
 ) -> Result<Response, OpenError> {
     let path = run.key.stream_path();
-    let shown = context.credential_of(run);
-    match context.upstream.open_stream(&path, last_seq, &shown).await {
+    let credential = context.credential_of(run);
+    match context.upstream.open_stream(&path, last_seq, &credential).await {
         Err(error) if error.is_of_the_credential() => {
-            run.credential.refuse(&shown);
+            run.credential.refuse(&credential);
             let other = context.credential_of(run);
-            if other.is_same(&shown) {
+            if other.is_same(&credential) {
                 return Err(error);
             }
             context.upstream.open_stream(&path, last_seq, &other).await
         }
-        opened => opened,
+        outcome => outcome,
     }
 }
 
@@ -225,8 +226,8 @@ impl AppStream {
         let draining = self.context.draining().clone();
         loop {
             // No heartbeat may interrupt an event.
-            let is_inside = matches!(&self.from, From::Replay(replay) if replay.last.is_some());
-            let pause = if is_inside { SILENCE } else { HEARTBEAT };
+            let inside_event = matches!(&self.from, From::Replay(replay) if replay.last.is_some());
+            let pause = if inside_event { SILENCE } else { HEARTBEAT };
             let step = async {
                 match &mut self.from {
                     From::Ended => Turn::To(From::Ended),
@@ -250,7 +251,7 @@ impl AppStream {
                 () = draining.cancelled() => return None,
             };
             match turn {
-                Err(_elapsed) if is_inside => return None,
+                Err(_elapsed) if inside_event => return None,
                 Err(_elapsed) => {
                     Arc::clone(&self.ownership).claim_guest(&self.run);
                     return Some(HEARTBEAT_FRAME);
@@ -339,6 +340,12 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
     }
 }
 
+/// The next events of MANTYX's replay that the app does not have, with the bridge's calls masked as
+/// in the log: an app that reads the past must not answer them either.
+///
+/// As soon as the log has the next event, the reader changes over to it. Two readers of one stream
+/// would cost MANTYX a connection for each app.
+///
 /// May be dropped while it waits: `chunk` loses nothing, and all bytes so far are in the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
     loop {
@@ -367,13 +374,13 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             };
             let Some(event) = driver::read(run, &frame) else { continue };
             let is_end = matches!(event.body, Body::End(kind, _) if kind == run.key.kind);
-            let is_repeated = match (event.seq, event.print) {
+            let repeated = match (event.seq, event.print) {
                 (Some(seq), _) => seq <= replay.seq,
                 // Only the driver has read the last event: no app has it if it is read here.
                 (None, Some(print)) => replay.repetitions.repeats(print) && !is_end,
                 (None, None) => false,
             };
-            if is_repeated {
+            if repeated {
                 continue;
             }
             replay.seq = event.seq.unwrap_or(replay.seq);

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{DrivenRun, RunContext};
+use crate::limits::ring::Ring;
 use crate::upstream::{PostCredential, UpstreamCredential};
 
 /// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
@@ -22,38 +23,39 @@ const MAX: usize = 8;
 
 /// The credential of one run.
 #[derive(Debug)]
-pub struct RunCredential(watch::Sender<Known>);
+pub struct RunCredential(watch::Sender<History>);
 
+/// What MANTYX has said about the credentials that were shown for the run.
 #[derive(Debug, Clone)]
-struct Known {
+struct History {
     current: UpstreamCredential,
     /// MANTYX has refused the current one, and no other is known.
     is_refused: bool,
     /// The credential that created the run, until MANTYX refuses it.
     creator: Option<UpstreamCredential>,
-    /// The credentials that MANTYX has accepted for this run, the latest last.
-    accepted: Vec<(UpstreamCredential, Instant)>,
-    /// The credentials that MANTYX has refused for this run and not accepted since, the latest
-    /// last.
-    refused: Vec<UpstreamCredential>,
+    /// The credentials that MANTYX has accepted for this run, and when.
+    accepted: Ring<(UpstreamCredential, Instant), MAX>,
+    /// The credentials that MANTYX has refused for this run and not accepted since.
+    refused: Ring<UpstreamCredential, MAX>,
 }
 
-impl Known {
+impl History {
     fn new(creator: UpstreamCredential) -> Self {
-        let current = creator.clone();
-        let refused = Vec::new();
-        Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new(), refused }
+        Self {
+            current: creator.clone(),
+            is_refused: false,
+            creator: Some(creator),
+            accepted: Ring::default(),
+            refused: Ring::default(),
+        }
     }
 
     /// Notes that MANTYX has accepted `shown` for this run. Returns whether `shown` replaces a
     /// refused one.
     fn accept(&mut self, shown: &UpstreamCredential, now: Instant) -> bool {
-        self.accepted.retain(|(known, _)| !known.is_same(shown));
-        if self.accepted.len() == MAX {
-            self.accepted.remove(0);
-        }
+        self.accepted.retain(|(accepted, _)| !accepted.is_same(shown));
         self.accepted.push((shown.clone(), now));
-        self.refused.retain(|known| !known.is_same(shown));
+        self.refused.retain(|refused| !refused.is_same(shown));
         if self.is_refused {
             self.current = shown.clone();
         }
@@ -63,37 +65,36 @@ impl Known {
     /// Notes that MANTYX has refused `shown` for this run.
     fn refuse(&mut self, shown: &UpstreamCredential) {
         self.creator.take_if(|creator| creator.is_same(shown));
-        self.accepted.retain(|(known, _)| !known.is_same(shown));
-        self.refused.retain(|known| !known.is_same(shown));
-        if self.refused.len() == MAX {
-            self.refused.remove(0);
-        }
+        self.accepted.retain(|(accepted, _)| !accepted.is_same(shown));
+        self.refused.retain(|refused| !refused.is_same(shown));
         self.refused.push(shown.clone());
         if !self.current.is_same(shown) {
             return;
         }
-        match self.accepted.last() {
+        match self.accepted.newest() {
             Some((latest, _)) => self.current = latest.clone(),
             None => self.is_refused = true,
         }
     }
 
-    /// Whether a caller with `shown` may see the run without a question to MANTYX.
+    /// Whether a caller with `shown` may see the run without a question to MANTYX. An acceptance
+    /// counts for a while only, as MANTYX may revoke a credential without a word to the bridge.
     fn knows(&self, shown: &UpstreamCredential, now: Instant) -> bool {
-        let is_fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_FOR;
         self.creator.as_ref().is_some_and(|creator| creator.is_same(shown))
-            || self.accepted.iter().any(|(known, at)| known.is_same(shown) && is_fresh(*at))
+            || self.accepted.iter().any(|(accepted, at)| {
+                accepted.is_same(shown) && now.saturating_duration_since(*at) < GOOD_FOR
+            })
     }
 }
 
 impl RunCredential {
     pub fn new(creator: UpstreamCredential) -> Self {
-        Self(watch::Sender::new(Known::new(creator)))
+        Self(watch::Sender::new(History::new(creator)))
     }
 
     /// That of a run which another replica drives: MANTYX has not accepted `shown` for it yet.
     pub fn unproven(shown: UpstreamCredential) -> Self {
-        Self(watch::Sender::new(Known { creator: None, ..Known::new(shown) }))
+        Self(watch::Sender::new(History { creator: None, ..History::new(shown) }))
     }
 
     pub fn current(&self) -> UpstreamCredential {
@@ -107,18 +108,21 @@ impl RunCredential {
 
     fn accept(&self, shown: &UpstreamCredential) -> bool {
         let mut replaces = false;
-        self.0.send_modify(|known| replaces = known.accept(shown, Instant::now()));
+        self.0.send_modify(|history| replaces = history.accept(shown, Instant::now()));
         replaces
     }
 
     pub fn refuse(&self, shown: &UpstreamCredential) {
-        self.0.send_modify(|known| known.refuse(shown));
+        self.0.send_modify(|history| history.refuse(shown));
     }
 
     /// Notes that MANTYX has accepted a request of the bridge's own with `shown`.
     pub fn works(&self, shown: &UpstreamCredential) {
-        let is_news = |known: &Known| known.is_refused && known.current.is_same(shown);
-        if is_news(&self.0.borrow()) {
+        let refused_before = {
+            let history = self.0.borrow();
+            history.is_refused && history.current.is_same(shown)
+        };
+        if refused_before {
             self.accept(shown);
         }
     }
@@ -130,14 +134,14 @@ impl RunCredential {
     /// Resolves when MANTYX refuses `shown` for the run.
     async fn refuses(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
-        let is_refused = |known: &Known| known.refused.iter().any(|it| it.is_same(shown));
-        changes.wait_for(is_refused).await.expect("the sender is in `self`");
+        let refusal = changes.wait_for(|history| history.refused.iter().any(|r| r.is_same(shown)));
+        refusal.await.expect("the sender is in `self`");
     }
 
     /// Resolves when the run has another credential than `shown`.
     pub async fn other_than(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
-        let other = changes.wait_for(|known| !known.current.is_same(shown)).await;
+        let other = changes.wait_for(|history| !history.current.is_same(shown)).await;
         other.expect("the sender is in `self`");
     }
 }
@@ -174,10 +178,10 @@ impl PostCredential for OfRun<'_> {
 impl DrivenRun {
     /// Resolves when MANTYX refuses `shown`, the credential of an app, for this run.
     pub async fn refuses(&self, shown: &UpstreamCredential) {
-        match shown.is_callers() {
-            true => self.credential.refuses(shown).await,
-            false => std::future::pending().await,
+        if !shown.is_callers() {
+            return std::future::pending().await;
         }
+        self.credential.refuses(shown).await;
     }
 }
 
@@ -190,17 +194,16 @@ impl RunContext {
             return current;
         }
         let settings = self.calls.settings();
-        let known = settings.app(&run.app);
-        let configured = known.and_then(|known| self.upstream.credential_of(&known.app));
-        configured.unwrap_or(current)
+        let app = settings.app(&run.app);
+        app.and_then(|app| self.upstream.credential_of(&app.app)).unwrap_or(current)
     }
 
     /// Whether a caller with this credential may see what the bridge knows of `run`. If callers
     /// bring their own credentials, these identify them, and MANTYX must have accepted this one for
-    /// the run within `GOOD_FOR`.
+    /// the run within `GOOD_FOR`. Without that, one user of an app would see the calls of another.
     pub fn may_be_told(&self, run: &DrivenRun, shown: &UpstreamCredential) -> bool {
-        let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
-        is_anybodys || run.credential.knows(shown)
+        let without_users = !shown.is_callers() && !run.credential.is_callers();
+        without_users || run.credential.knows(shown)
     }
 
     /// Notes that MANTYX has accepted this credential of the run's app for `run`.
@@ -208,7 +211,7 @@ impl RunContext {
         if (shown.is_callers() || run.credential.is_callers()) && run.credential.accept(shown) {
             // MANTYX refused the stream to the credential before: readers now wait for the next
             // attempt.
-            run.is_tried_anew();
+            run.expect_attempt();
         }
     }
 
@@ -239,7 +242,7 @@ mod tests {
     #[track_caller]
     fn check(steps: &str, current: &str, known: &str) {
         let mut now = Instant::now();
-        let mut state = Known::new(shown("a"));
+        let mut state = History::new(shown("a"));
         for step in steps.split_whitespace() {
             match step.split_at(1) {
                 ("+", name) => {
@@ -287,12 +290,12 @@ mod tests {
 
     #[test]
     fn so_many_are_remembered() {
-        let mut state = Known::new(shown("a"));
+        let mut state = History::new(shown("a"));
         let now = Instant::now();
         for n in 0..100 {
             state.accept(&shown(&n.to_string()), now);
         }
-        assert_eq!(state.accepted.len(), MAX);
+        assert_eq!(state.accepted.iter().count(), MAX);
         assert!(state.knows(&shown("99"), now) && !state.knows(&shown("91"), now));
         assert!(state.knows(&shown("a"), now), "the creator stays");
     }

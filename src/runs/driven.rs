@@ -58,7 +58,8 @@ pub struct DrivenRun {
     pub handed_over: CancellationToken,
     /// How far it was at the replica that drives it, if that is another one.
     guest: Option<Phase>,
-    /// Cancelled when another replica has taken the run over: its calls that were not made are left.
+    /// Cancelled when another replica has taken the run over: its calls that were not made are
+    /// left.
     pub lost: CancellationToken,
     /// Whether the run was refused to its app.
     refused: AtomicBool,
@@ -70,17 +71,18 @@ pub struct DrivenRun {
     /// The calls whose answers MANTYX refused as unknown while it did not show the run either, with
     /// what their answers take of the app's share. The journal has the answers.
     unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, Share)>>,
-    /// The recorders of calls that an earlier process left and that may be made again.
-    left: Mutex<Entries>,
+    /// The recorders of an earlier process's calls that may be made again.
+    restored_recorders: Mutex<RecordersByCall>,
 }
 
 /// Recorders by the agent run, in an eval, and the tool use.
-type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
+type RecordersByCall = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
 
+/// The end of a run, or of the driver that gave it up.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
     pub at: Instant,
-    told: Millis,
+    wall: Millis,
     /// The run may continue at MANTYX; the driver gave up because it could not read the stream.
     given_up: bool,
 }
@@ -128,19 +130,27 @@ impl DrivenRun {
     }
 
     /// A run that another replica drives.
-    pub fn guest(left: RestoredRun, room: &Room) -> Self {
-        let phase = match &left.record {
+    ///
+    /// Here, no driver reads it, and its log is empty, so it counts as ended. The credential that
+    /// the caller has shown proves nothing yet: without `unproven`, a caller that MANTYX refuses
+    /// would see the run of another user.
+    pub fn guest(restored: RestoredRun, room: &Room) -> Self {
+        let phase = match &restored.record {
             record if record.given_up => Phase::GivenUp,
             record if record.ended_at.is_some() => Phase::Ended,
             record if record.has_past => Phase::Attaching,
             _ => Phase::Driven,
         };
-        // Here, nothing drives it, and its log is empty.
-        let ended_at = left.record.ended_at.or_else(|| Some(clock::millis()));
-        let (given_up, has_past, past_is_lost) = (false, false, false);
-        let record = RunRecord { ended_at, given_up, has_past, past_is_lost, ..left.record };
-        let credential = RunCredential::unproven(left.credential.clone());
-        Self { guest: Some(phase), credential, ..Self::left(RestoredRun { record, ..left }, room) }
+        let record = RunRecord {
+            ended_at: restored.record.ended_at.or_else(|| Some(clock::millis())),
+            given_up: false,
+            has_past: false,
+            past_is_lost: false,
+            ..restored.record
+        };
+        let credential = RunCredential::unproven(restored.credential.clone());
+        let run = Self::restored(RestoredRun { record, ..restored }, room);
+        Self { guest: Some(phase), credential, ..run }
     }
 
     /// Whether another replica drives it.
@@ -149,19 +159,25 @@ impl DrivenRun {
     }
 
     /// A run that an earlier process drove.
-    pub fn left(left: RestoredRun, room: &Room) -> Self {
-        let RestoredRun { slot, record, credential, table, trace, last_seq, seen, again } = left;
+    ///
+    /// Its driver reads on behind the last event up to which all calls are in the journal. From an
+    /// earlier event, answered calls would come again; from a later one, calls would be missing. If
+    /// the earlier process had not read the past to its end, the driver begins at the start, as it
+    /// does not know the answers of other clients.
+    pub fn restored(restored: RestoredRun, room: &Room) -> Self {
+        let RestoredRun { slot, record, credential, table, trace, last_seq, seen, again } =
+            restored;
         let RunRecord { key, app, session, has_past, past_is_lost, .. } = record;
         let RunRecord { started_at, ended_at, given_up, refused, read_to, .. } = record;
         let kind = key.kind;
-        // If the earlier process had not read the past to its end, the answers of other clients are
-        // not known: the past is read again from its beginning.
         let (read_to, last_seq) = if has_past { (0, 0) } else { (read_to, last_seq) };
-        let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
-        let by_call = |recorder: Arc<CallRecorder>| {
+        let mut calls: Vec<Call> = Vec::with_capacity(again.len());
+        let mut recorders = RecordersByCall::default();
+        for recorder in again {
             let call = recorder.call();
-            ((call.agent_run, call.tool_use), recorder)
-        };
+            recorders.insert((call.agent_run.clone(), call.tool_use.clone()), recorder);
+            calls.push(call);
+        }
         let log = match kind {
             // The log cannot tell which events without a number came before.
             RunKind::Eval => EventLog::behind_unnumbered(room),
@@ -174,18 +190,18 @@ impl DrivenRun {
             Run::resumed(kind, Arc::clone(&table), (read_to, last_seq), seen, calls)
         };
         let new = NewRun { key, app, session, credential, table, has_past, past_is_lost, trace };
-        let this = Self {
-            left: Mutex::new(again.into_iter().map(by_call).collect()),
+        let run = Self {
+            restored_recorders: Mutex::new(recorders),
             ..Self::with_state(slot, new, state, log, started_at)
         };
-        if let Some(told) = ended_at {
-            this.log.end();
-            *this.ended.lock() = Some(Ended { at: Instant::now(), told, given_up });
+        if let Some(wall) = ended_at {
+            run.log.end();
+            *run.ended.lock() = Some(Ended { at: Instant::now(), wall, given_up });
         }
         if refused {
-            this.refuse();
+            run.refuse();
         }
-        this
+        run
     }
 
     fn with_state(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
@@ -213,7 +229,7 @@ impl DrivenRun {
             ended: Mutex::default(),
             access: watch::Sender::default(),
             unwanted: Mutex::default(),
-            left: Mutex::default(),
+            restored_recorders: Mutex::default(),
         }
     }
 
@@ -235,7 +251,7 @@ impl DrivenRun {
             read_to: if has_past { 0 } else { last_seq },
             started_at: self.started_at,
             needs: self.table.backends().iter().cloned().collect(),
-            ended_at: self.ended().map(|ended| ended.told),
+            ended_at: self.ended().map(|ended| ended.wall),
             given_up: self.is_given_up(),
             refused: self.is_refused(),
             trace: self
@@ -255,32 +271,31 @@ impl DrivenRun {
     ) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
-        let left = self.left.lock().remove(&key);
-        left.unwrap_or_else(|| {
-            let keeping = calls.keeping(&self.app);
-            let seq = self.last_seq();
-            let recorder = CallRecorder::new(keeping, self.slot, agent_run, call, seq);
-            let claim = ownership.claim_over_replicas(&self.key, agent_run);
-            Arc::new(recorder.claimed_for(claim))
-        })
+        if let Some(recorder) = self.restored_recorders.lock().remove(&key) {
+            return recorder;
+        }
+        let keeping = calls.keeping(&self.app);
+        let recorder = CallRecorder::new(keeping, self.slot, agent_run, call, self.last_seq());
+        let claim = ownership.claim_over_replicas(&self.key, agent_run);
+        Arc::new(recorder.claimed_for(claim))
     }
 
     /// Takes the recorders of an earlier process whose calls the stream has not brought since.
-    pub fn take_left(&self) -> Vec<Arc<CallRecorder>> {
-        self.left.lock().drain().map(|(_, recorder)| recorder).collect()
+    pub fn take_restored_recorders(&self) -> Vec<Arc<CallRecorder>> {
+        self.restored_recorders.lock().drain().map(|(_, recorder)| recorder).collect()
     }
 
     /// In an eval, the agent run that `call` is of.
     fn agent_run<'a>(&self, call: &'a Call) -> Option<&'a RunId> {
         call.agent_run.as_ref().filter(|_| self.key.kind == RunKind::Eval)
     }
+
     /// Whether the bridge answers `tool_use` of `agent_run`: of the run itself or, in an eval, of
     /// one of its agent runs.
     pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
         self.state().owns(agent_run, tool_use)
     }
 
-    /// How far the run is.
     pub fn phase(&self) -> Phase {
         if let Some(phase) = self.guest {
             phase
@@ -300,8 +315,10 @@ impl DrivenRun {
     }
 
     pub fn ended_at(&self) -> Option<SystemTime> {
-        let is_over = matches!(self.phase(), Phase::Ended | Phase::GivenUp);
-        self.ended().filter(|_| is_over).map(|ended| clock::time(ended.told))
+        match self.phase() {
+            Phase::Ended | Phase::GivenUp => self.ended().map(|ended| clock::time(ended.wall)),
+            Phase::Attaching | Phase::Driven => None,
+        }
     }
 
     /// The number of the last event that was read; 0 if its events have no number.
@@ -335,7 +352,7 @@ impl DrivenRun {
             key: self.key.clone(),
             table: Arc::clone(&self.table),
             stop: self.stop_of(call.run_id().unwrap_or(&self.key.run)),
-            _in_flight: self.in_flight.add(),
+            _in_flight: self.in_flight.one(),
         }
     }
 
@@ -344,12 +361,20 @@ impl DrivenRun {
     }
 
     /// Cancels the calls in flight of the run itself or, in an eval, of the agent run `key`; their
-    /// answers say so.
+    /// answers say so. Calls of the agent run that come later are cancelled, too, as the token
+    /// stays.
     pub fn cancel_calls(&self, key: &RunKey) {
-        if *key == self.key { self.stop.clone() } else { self.stop_of(&key.run) }.cancel();
+        if *key == self.key {
+            self.stop.cancel();
+        } else {
+            self.stop_of(&key.run).cancel();
+        }
     }
 
     /// The token that cancels the calls of `agent_run`.
+    ///
+    /// An eval has one for each agent run. With one for all, the cancellation of one agent run
+    /// would cancel the calls of the others, which MANTYX still waits for.
     fn stop_of(&self, agent_run: &RunId) -> CancellationToken {
         if self.key.kind == RunKind::Agent {
             return self.stop.clone();
@@ -358,10 +383,14 @@ impl DrivenRun {
         stops.entry(agent_run.clone()).or_insert_with(|| self.stop.child_token()).clone()
     }
 
-    /// Cancels the calls whose answers no run can read after this run has ended.
+    /// Cancels the calls whose answers no run can read after this run has ended. In a session, a
+    /// later run can fetch the results of long calls, so these go on.
     pub fn end_calls(&self) {
-        // A later run of the session can fetch the results of long calls.
-        if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
+        if self.session.is_some() {
+            self.cancel.cancel();
+        } else {
+            self.stop.cancel();
+        }
     }
 
     /// Whether the run has no driver: it has ended, or was given up.
@@ -395,12 +424,18 @@ impl DrivenRun {
         !self.has_ended() || self.handed_over.is_cancelled()
     }
 
+    /// Notes the first end: a run that MANTYX has ended is not given up afterwards, and is not
+    /// driven again.
     fn end_as(&self, given_up: bool) {
-        let now = || Ended { at: Instant::now(), told: clock::millis(), given_up };
-        self.ended.lock().get_or_insert_with(now);
+        self.ended.lock().get_or_insert_with(|| Ended {
+            at: Instant::now(),
+            wall: clock::millis(),
+            given_up,
+        });
     }
 
-    /// Marks the run as refused to its app, and cancels its calls, those included that are yet to come.
+    /// Marks the run as refused to its app, and cancels its calls, those included that are yet to
+    /// come. The app may submit the run once more, and would have the effects of its calls twice.
     pub fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
         self.stop.cancel();
@@ -416,36 +451,38 @@ impl DrivenRun {
     }
 
     /// Prepares a given-up run for a new driver. `false`: it was not given up.
+    ///
+    /// The state holds calls until the driver has read the past: other clients may have answered
+    /// them while the run had no driver.
     pub fn revive(&self) -> bool {
-        let mut ended = self.ended.lock();
-        let revived = ended.take_if(|ended| ended.given_up).is_some();
-        if revived {
-            self.access.send_replace(Access::Untried);
-            self.log.reopen();
-            self.state().hold();
+        let mut end = self.ended.lock();
+        if end.take_if(|end| end.given_up).is_none() {
+            return false;
         }
-        revived
+        self.access.send_replace(Access::Untried);
+        self.log.reopen();
+        self.state().hold();
+        true
     }
 
-    /// Whether MANTYX serves its stream.
     pub fn access(&self) -> Access {
         self.access.borrow().clone()
     }
 
     /// The cause of a refusal may be gone: readers wait for the next attempt. A stream that is
     /// open, or was, keeps its state.
-    pub fn is_tried_anew(&self) {
+    pub fn expect_attempt(&self) {
         self.access.send_if_modified(|access| {
-            let is_failing = access.failure().is_some();
-            if is_failing {
-                *access = Access::Untried;
+            if access.failure().is_none() {
+                return false;
             }
-            is_failing
+            *access = Access::Untried;
+            true
         });
     }
 
     /// Notes that the stream could not be opened; the time of the first failure in a row is kept.
-    pub fn is_failing(&self, error: OpenError) {
+    pub fn note_failure(&self, error: OpenError) {
         self.access.send_modify(|access| {
             let before = access.failure().map(|failure| failure.since);
             let failure = StreamFailure { error, since: before.unwrap_or_else(Instant::now) };
@@ -453,14 +490,16 @@ impl DrivenRun {
         });
     }
 
-    /// Keeps the answer of `recorder` in the journal after MANTYX said that it does not know the call;
-    /// `held` counts it for the app. If MANTYX does not show the run's stream either, the fault may be
-    /// MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX shows the run and
-    /// so does not want the answer.
+    /// Keeps the answer of `recorder` in the journal after MANTYX said that it does not know the
+    /// call; `held` counts it for the app. If MANTYX does not show the run's stream either, the
+    /// fault may be MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX
+    /// shows the run and so does not want the answer.
+    ///
+    /// The stream's state is checked under the lock. The driver marks the stream as open before it
+    /// takes the kept answers. Without the lock, an answer could be added right after that, and
+    /// would be posted only when the stream breaks the next time, or never.
     pub fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, held: Share) -> bool {
         let mut unwanted = self.unwanted.lock();
-        // Check under the lock: the driver marks the stream as open before it takes the kept
-        // answers, so no answer is added after it took them.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }

@@ -8,6 +8,7 @@
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
+mod end;
 mod tasks;
 
 use std::panic::AssertUnwindSafe;
@@ -17,11 +18,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::StatusCode;
-use serde::Deserialize;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
+pub use self::end::DriverEnd;
+use self::end::{Outlook, StreamEnd};
+use self::tasks::CallTask;
 use super::answer::{LeftCalls, Task};
 use super::mask::masked;
 use super::{Access, DrivenRun, Ownership, RunContext, answer};
@@ -62,15 +65,6 @@ const PAST_WITHIN: Duration = Duration::from_secs(15);
 const LOST_QUIET: Duration = Duration::from_secs(5);
 const LOST_PAST_WITHIN: Duration = Duration::from_secs(60);
 
-/// Why a stream ended.
-enum StreamEnd {
-    /// The run has ended.
-    Terminal(RunEnding),
-    Drain,
-    Broken(String),
-    Refused(OpenError),
-}
-
 /// The driver of one run.
 struct Driver {
     context: Arc<RunContext>,
@@ -90,22 +84,40 @@ struct Driver {
     /// Calls of an earlier process that are answered once the past has been read. If the past is
     /// lost, their answers must wait: an answer brings the run's next call, and the driver could
     /// not tell that call from one of the past.
-    left: LeftCalls,
+    earlier_calls: LeftCalls,
     /// The agent runs that the stream of an eval has named.
-    named: HashSet<RunId>,
+    agent_runs: HashSet<RunId>,
+}
+
+/// Whether a run has had a driver before that has given it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    First,
+    Revived,
 }
 
 /// Drives `run` until it ends or the daemon shuts down.
 ///
-/// `left` are the calls of an earlier process that need not wait for what the stream says.
-/// `is_revived`: an earlier driver has given the run up.
+/// `earlier_calls` are those of an earlier process that need not wait for what the stream says.
+///
+/// The end has an order:
+///
+/// 1. A run that is given up keeps its calls, claims and log: an app may ask for it again.
+/// 2. A run that MANTYX has ended no longer waits for answers, so its calls are cancelled and the
+///    answers that were kept for it go.
+/// 3. The log ends before the calls are waited for: apps must not wait for a slow tool.
+/// 4. The record of the end is written when no call task runs any more. Written earlier, it could
+///    come before the last stage of a call, which a restart would then have lost.
+/// 5. At shutdown, the run is released: another replica may take it over at once, and need not wait
+///    until this one counts as dead.
 pub async fn drive(
     context: Arc<RunContext>,
     ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
-    left: LeftCalls,
-    is_revived: bool,
+    earlier_calls: LeftCalls,
+    start: Start,
 ) -> DriverEnd {
+    let revived = start == Start::Revived;
     let mut driver = Driver {
         context,
         ownership,
@@ -115,13 +127,13 @@ pub async fn drive(
         past_until: None,
         news: false,
         riddle: false,
-        unknown: if is_revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
-        has_read: is_revived,
-        left,
-        named: HashSet::default(),
+        unknown: if revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
+        has_read: revived,
+        earlier_calls,
+        agent_runs: HashSet::default(),
     };
     if !driver.run.state().past_is_lost() {
-        driver.answer_left();
+        driver.answer_earlier_calls();
     }
     let handed_over = driver.run.handed_over.clone();
     let end = tokio::select! {
@@ -136,99 +148,72 @@ pub async fn drive(
     }
     run.set_ended();
     context.tell(&run);
-    let has_ended = matches!(end, DriverEnd::Ended(_));
-    if has_ended {
-        // MANTYX does not wait for these answers after the end of the run.
+    if matches!(end, DriverEnd::Ended(_)) {
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
         // Those of a session stay, as its next run can fetch them.
         context.calls.long.forget(|of| of.is_run(&run.key));
     }
     run.log.end();
-    while let Some(ended) = calls.join_next().await {
-        note(&run, ended);
+    while let Some(outcome) = calls.join_next().await {
+        note(&run, outcome);
     }
-    if has_ended {
-        let mut changes = run.changes();
-        if !ownership.may_be_driven_by_others(&run.key) {
-            changes.push(Change::Forget(Key::Calls(run.slot)));
+    match end {
+        DriverEnd::Ended(_) => {
+            let mut changes = run.changes();
+            if !ownership.may_be_driven_by_others(&run.key) {
+                changes.push(Change::Forget(Key::Calls(run.slot)));
+            }
+            context.journal().write(changes);
         }
-        context.journal().write(changes);
-    } else if end == DriverEnd::ShuttingDown {
-        // What is left of it is another replica's from here on.
-        context.journal().write(vec![Change::Release(run.slot)]);
+        DriverEnd::ShuttingDown => context.journal().write(vec![Change::Release(run.slot)]),
+        DriverEnd::GivenUp | DriverEnd::HandedOver => {}
     }
     end
 }
 
 /// Logs a call task that panicked or was aborted. A panic while the call is made is caught
 /// elsewhere and becomes an answer; this covers the rest of the task.
-fn note(run: &DrivenRun, ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
+fn note(run: &DrivenRun, outcome: Result<(), JoinError>) {
+    if let Err(error) = outcome {
         error!(run = %run.key.run, %error, "the task of a call failed; its answer may not be posted");
     }
 }
 
-/// Why a driver stopped.
-#[derive(Debug, PartialEq, Eq)]
-pub enum DriverEnd {
-    Ended(RunEnding),
-    ShuttingDown,
-    GivenUp,
-    /// The run belongs to another app, which has a driver of its own for it.
-    HandedOver,
-}
-
-impl DriverEnd {
-    fn ending(&self) -> RunEnding {
-        match self {
-            Self::Ended(ending) => *ending,
-            Self::ShuttingDown => RunEnding::Left,
-            Self::GivenUp | Self::HandedOver => RunEnding::GivenUp,
-        }
-    }
-
-    fn words(&self) -> &'static str {
-        match self {
-            Self::Ended(_) => "the run has ended",
-            Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
-            Self::GivenUp => "the run driver gave up",
-            Self::HandedOver => {
-                "the run has another driver, for another app or at another replica; this one stopped"
-            }
-        }
-    }
-}
-
 impl Driver {
+    /// Reads one stream after the other, until the run has ended, or cannot be read any longer.
+    ///
+    /// A stream that breaks says nothing about its run, so the next one is opened behind the last
+    /// event that was read. A panic is handled as a break: without the driver, no later call of the
+    /// run would be answered.
     async fn read_to_the_end(&mut self) -> DriverEnd {
-        let mut opened = Instant::now();
+        let mut last_opened = Instant::now();
         loop {
-            let begun = Instant::now();
-            let shown = self.run.credential.current();
-            // A panic must not end the driver: without it, no later call of the run would be
-            // answered.
-            let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
-            let end = end.unwrap_or_else(|_panic| {
-                error!(run = %self.run.key.run, "reading the run's stream panicked; reconnecting");
-                StreamEnd::Broken("reading panicked".to_owned())
-            });
-            let mut is_lost = false;
+            let attempt_start = Instant::now();
+            let credential = self.run.credential.current();
+            let end = match AssertUnwindSafe(self.read_stream()).catch_unwind().await {
+                Ok(end) => end,
+                Err(_panic) => {
+                    error!(run = %self.run.key.run, "reading the run's stream panicked; reconnecting");
+                    StreamEnd::Broken("reading panicked".to_owned())
+                }
+            };
+            let mut outlook = Outlook::Returns;
             let wait = match end {
                 StreamEnd::Terminal(ending) => return DriverEnd::Ended(ending),
                 StreamEnd::Drain => {
-                    // An open stream would say that MANTYX knows the run. An answer that it does not
-                    // know now is kept for the next process.
+                    // An open stream would say that MANTYX knows the run. An answer that it does
+                    // not know now is kept for the next process.
                     self.run.access.send_replace(Access::Broken);
                     return DriverEnd::ShuttingDown;
                 }
                 StreamEnd::Broken(why) => {
                     self.run.access.send_replace(Access::Broken);
-                    opened = Instant::now();
-                    if opened > begun + LIVED {
+                    last_opened = Instant::now();
+                    if last_opened > attempt_start + LIVED {
                         self.backoff.reset();
                     }
-                    if let Some(ending) = self.is_over().await {
+                    if let Some(ending) = self.ending_by_snapshot().await {
                         // The log has no last event. MANTYX may have it: apps look there.
                         self.run.log.leave_last();
                         return DriverEnd::Ended(ending);
@@ -239,29 +224,33 @@ impl Driver {
                 // A newer credential is known: try it at once. Each credential is tried once.
                 StreamEnd::Refused(error)
                     if error.is_of_the_credential()
-                        && !self.run.credential.current().is_same(&shown) =>
+                        && !self.run.credential.current().is_same(&credential) =>
                 {
                     continue;
                 }
                 StreamEnd::Refused(error) => {
                     warn!(run = %self.run.key.run, %error, "the run's stream cannot be read");
-                    is_lost = self.is_lost(&error) || begun > opened + GIVE_UP;
-                    let asked = match &error {
+                    if self.is_gone(&error) || attempt_start > last_opened + GIVE_UP {
+                        outlook = Outlook::Gone;
+                    }
+                    let retry_after = match &error {
                         OpenError::Refused(refusal) => refusal.retry_after(),
                         _ => Duration::ZERO,
                     };
-                    self.run.is_failing(error);
-                    self.backoff.next_wait().max(asked)
+                    self.run.note_failure(error);
+                    self.backoff.next_wait().max(retry_after)
                 }
             };
-            if let Some(why) = self.pause(wait, is_lost, &shown).await {
-                return why;
+            if let Some(end) = self.pause(wait, outlook, &credential).await {
+                return end;
             }
         }
     }
 
-    /// Whether MANTYX's refusal says that the stream is gone for good.
-    fn is_lost(&mut self, error: &OpenError) -> bool {
+    /// Whether MANTYX's refusal says that the stream is gone for good. One "no such run" does not:
+    /// the answer may come from a replica of MANTYX that lags, and a run that is given up too early
+    /// gets no answers.
+    fn is_gone(&mut self, error: &OpenError) -> bool {
         match error.status() {
             Some(StatusCode::GONE) => true,
             Some(StatusCode::NOT_FOUND) => {
@@ -272,24 +261,26 @@ impl Driver {
         }
     }
 
-    /// Waits until the next attempt. A lost run is given up only after its calls in flight have
-    /// been answered: MANTYX may still take the results, or may show the run again meanwhile. If
-    /// the run's credential is replaced by another than `shown`, the next attempt starts at once.
+    /// Waits until the next attempt. If the run's credential is replaced by another than `shown`,
+    /// the next attempt starts at once.
+    ///
+    /// A run whose stream is gone is given up only after its calls in flight have been answered:
+    /// MANTYX may still take the results, or may show the run again meanwhile.
     async fn pause(
         &mut self,
         wait: Duration,
-        is_lost: bool,
+        outlook: Outlook,
         shown: &UpstreamCredential,
     ) -> Option<DriverEnd> {
         let next = Instant::now() + wait;
         let draining = self.context.draining().clone();
-        if is_lost {
+        if outlook == Outlook::Gone {
             // These answers waited for a past that the driver will not read.
-            self.answer_left();
+            self.answer_earlier_calls();
         }
         loop {
-            self.note_ended();
-            if is_lost && self.calls.is_empty() {
+            self.note_finished_calls();
+            if outlook == Outlook::Gone && self.calls.is_empty() {
                 error!(
                     run = %self.run.key.run,
                     "giving up: MANTYX does not serve the run's stream"
@@ -300,48 +291,15 @@ impl Driver {
                 () = sleep_until(next) => return None,
                 () = self.run.credential.other_than(shown) => return None,
                 () = draining.cancelled() => return Some(DriverEnd::ShuttingDown),
-                Some(ended) = self.calls.join_next() => note(&self.run, ended),
+                Some(outcome) = self.calls.join_next() => note(&self.run, outcome),
             }
         }
     }
 
     /// Removes finished calls from the set, which frees their memory.
-    fn note_ended(&mut self) {
-        while let Some(ended) = self.calls.try_join_next() {
-            note(&self.run, ended);
-        }
-    }
-
-    /// How the run has ended, if MANTYX's snapshot says so although the stream does not. MANTYX
-    /// need not replay the events of an eval: if the stream broke before the last event, that event
-    /// never comes. And the last event of any run may be too large to read.
-    async fn is_over(&self) -> Option<RunEnding> {
-        #[derive(Deserialize)]
-        struct Snapshot {
-            status: String,
-        }
-        let key = &self.run.key;
-        let credential = self.context.credential_of(&self.run);
-        let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
-        if !is_doubtful {
-            return None;
-        }
-        let path = key.path();
-        let snapshot = async {
-            let upstream = &self.context.upstream;
-            let answer = upstream.ask(&path, &credential).await.ok()?;
-            let text = upstream.text(answer).await.ok()?;
-            serde_json::from_slice::<Snapshot>(&text).ok()
-        };
-        let snapshot = tokio::select! {
-            snapshot = snapshot => snapshot,
-            () = self.context.draining().cancelled() => None,
-        };
-        match snapshot?.status.as_str() {
-            "succeeded" => Some(RunEnding::Result),
-            "failed" => Some(RunEnding::Error),
-            "cancelled" => Some(RunEnding::Cancelled),
-            _ => None,
+    fn note_finished_calls(&mut self) {
+        while let Some(outcome) = self.calls.try_join_next() {
+            note(&self.run, outcome);
         }
     }
 
@@ -377,6 +335,14 @@ impl Driver {
         }
     }
 
+    /// Opens the stream, and reads it until it ends, breaks, or is silent for too long.
+    ///
+    /// 1. The run counts as open before the kept answers are taken: an answer that MANTYX refuses
+    ///    from here on is not kept ([`DrivenRun::keep_unwanted`] looks at the same lock).
+    /// 2. No bytes are read while the journal has no room. Its driver could not record the calls in
+    ///    them; MANTYX keeps the events.
+    /// 3. All events of a chunk are handled before readers of the log are woken, once for all of
+    ///    them.
     async fn read_stream(&mut self) -> StreamEnd {
         // The bound on the past counts per stream: a stream that broke says nothing about the past.
         (self.news, self.riddle, self.past_until) = (false, false, None);
@@ -404,7 +370,7 @@ impl Driver {
                 chunk = timeout(patience, response.chunk()) => chunk,
                 () = draining.cancelled() => return StreamEnd::Drain,
             };
-            self.note_ended();
+            self.note_finished_calls();
             match chunk {
                 Ok(Ok(Some(chunk))) => {
                     framer.push(&chunk);
@@ -423,7 +389,7 @@ impl Driver {
                 }
                 Err(_elapsed) => return StreamEnd::Broken(format!("silent for {SILENCE:?}")),
             }
-            let ended = loop {
+            let end = loop {
                 match framer.next_frame() {
                     Ok(Some(frame)) => {
                         if let Some(ending) = self.take(&frame) {
@@ -441,7 +407,7 @@ impl Driver {
             };
             self.run.log.flush();
             held.follow(framer.unfinished().len());
-            if let Some(end) = ended {
+            if let Some(end) = end {
                 return end;
             }
             if self.past_until.is_some_and(|until| Instant::now() >= until) {
@@ -455,39 +421,44 @@ impl Driver {
         if !self.run.state().has_past() {
             return SILENCE;
         }
-        let (quiet, within) = match self.run.state().past_is_lost() {
-            true => (LOST_QUIET, LOST_PAST_WITHIN),
-            false => (QUIET, PAST_WITHIN),
+        let (quiet, within) = if self.run.state().past_is_lost() {
+            (LOST_QUIET, LOST_PAST_WITHIN)
+        } else {
+            (QUIET, PAST_WITHIN)
         };
         let now = Instant::now();
         let until = *self.past_until.get_or_insert(now + within);
-        let left = until.saturating_duration_since(now);
+        let remaining = until.saturating_duration_since(now);
         // A pause inside an event does not mean that the past has been read.
-        if framer.is_inside_frame() { left } else { left.min(quiet) }
+        if framer.is_inside_frame() { remaining } else { remaining.min(quiet) }
     }
 
-    /// Answers the calls that an earlier process left.
-    fn answer_left(&mut self) {
-        for (recorder, task) in std::mem::take(&mut self.left) {
+    /// Answers the calls of an earlier process.
+    fn answer_earlier_calls(&mut self) {
+        for (recorder, task) in std::mem::take(&mut self.earlier_calls) {
             self.answer(recorder.call(), task, recorder);
         }
     }
 
     /// Ends the reading of the past, and answers the calls that the past left open.
+    ///
+    /// All changes are one write: the journal keeps all of the calls up to the event that was read,
+    /// or none. With some of them, a restart would skip the others, as it reads on behind the
+    /// event. Calls are made after that write is given to the journal, and each waits for its own
+    /// dispatch.
     fn settle(&mut self) {
         self.past_until = None;
-        let held = self.run.state().settle();
-        debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
+        let open_calls = self.run.state().settle();
+        debug!(run = %self.run.key.run, open = open_calls.len(), "the run's past has been read");
         self.context.tell(&self.run);
         let mut changes = self.run.changes();
-        let tasks = self.tasks(held, &mut changes);
+        let tasks = self.tasks(open_calls, &mut changes);
         // Closes the calls that the past has answered meanwhile.
-        changes.extend(self.run.take_left().iter().flat_map(|recorder| recorder.closed()));
-        // One write: the journal keeps all of the calls up to the event that was read, or none.
-        // With some of them, a restart would skip the others.
+        let answered = self.run.take_restored_recorders();
+        changes.extend(answered.iter().flat_map(|recorder| recorder.closed()));
         self.context.journal().write(changes);
-        self.answer_left();
-        for (call, task, recorder) in tasks {
+        self.answer_earlier_calls();
+        for CallTask { call, task, recorder } in tasks {
             self.answer(call, task, recorder);
         }
     }
@@ -496,8 +467,8 @@ impl Driver {
     fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
         let event = read(&self.run, frame)?;
         let ending = self.take_event(event, Some(&frame.raw))?;
-        if let Some(counted) = frame.fields().data.as_deref().and_then(tokens) {
-            self.context.metrics.used(&self.run.app, counted);
+        if let Some(tokens) = frame.fields().data.as_deref().and_then(tokens) {
+            self.context.metrics.used(&self.run.app, tokens);
         }
         Some(ending)
     }
@@ -518,22 +489,24 @@ impl Driver {
         self.take_event(event, None).inspect(|_ending| self.run.log.leave_last())
     }
 
-    /// Handles an event. `raw` is its frame, or `None` if the frame is too large. Returns how
-    /// the run has ended, if this is its last event.
+    /// Handles an event. `raw` is its frame, or `None` if the frame is too large. Returns how the
+    /// run has ended, if this is its last event.
+    ///
+    /// 1. An eval adopts the agent run that the event names, before a call of it is made: an app
+    ///    may have attached that agent run as well, and its driver would make the call, too.
+    /// 2. The state takes the event in, and decides. The log gets the event, or the mask of a call
+    ///    that the bridge answers. An app that saw such a call as MANTYX sent it would answer it.
+    /// 3. The records of calls are given to the journal before the calls are begun.
     fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> Option<RunEnding> {
-        // Before a call of the agent run is made, as an app may have attached that agent run as
-        // well.
         if self.run.key.kind == RunKind::Eval
             && let Some(agent_run) = &event.agent_run
-            && self.named.insert(agent_run.clone())
+            && self.agent_runs.insert(agent_run.clone())
         {
             self.ownership.adopt(&self.run, agent_run);
         }
         let seq = event.seq;
-        let is_behind = {
-            let state = self.run.state();
-            seq.is_some_and(|seq| seq <= state.last_seq())
-        };
+        let last_seq = self.run.state().last_seq();
+        let is_behind = seq.is_some_and(|seq| seq <= last_seq);
         let step = self.run.state().on_event(event);
         let push = |raw: Bytes| {
             // Apps have read past a call that comes late, and cannot go back in the stream.
@@ -551,7 +524,7 @@ impl Driver {
                 if !changes.is_empty() {
                     self.context.journal().write(changes);
                 }
-                for (call, task, recorder) in tasks {
+                for CallTask { call, task, recorder } in tasks {
                     self.answer(call, task, recorder);
                 }
             }
@@ -573,6 +546,8 @@ impl Driver {
         None
     }
 
+    /// Answers a call in a task of its own, whose bytes count as the app's. The driver reads on
+    /// meanwhile: the run may bring further calls, or its end, which cancels this one.
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
         let app = self.run.app.clone();
         let answer =

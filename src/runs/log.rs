@@ -3,13 +3,12 @@
 //!
 //! Must not: wait for a reader. A reader that falls behind the kept events must resume by `seq`.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use tokio::sync::watch;
+
+use crate::limits::counted::{Count, Counted};
 
 /// The most bytes that are kept of one run: how far an app may lag behind before it must resume.
 const KEEP_BYTES: usize = 1 << 20;
@@ -24,12 +23,12 @@ const OVERHEAD: usize = 64;
 
 /// The bytes that the logs of all runs take.
 #[derive(Debug, Clone, Default)]
-pub struct Room(Arc<AtomicUsize>);
+pub struct Room(Count);
 
 impl Room {
     /// Whether logs should keep less than they may.
     pub fn is_scarce(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > ROOM
+        self.0.get() > ROOM
     }
 }
 
@@ -43,9 +42,8 @@ pub struct EventLog {
 #[derive(Debug, Default)]
 struct Inner {
     entries: VecDeque<LogEntry>,
-    /// The bytes that the entries take.
-    bytes: usize,
-    room: Room,
+    /// The bytes that the entries take, as a part of the [`Room`].
+    bytes: Counted,
     /// The position of the first entry.
     first: u64,
     /// The highest `seq` that has been dropped; 0 when nothing was.
@@ -90,7 +88,7 @@ pub enum Read {
 
 impl EventLog {
     pub fn new(room: &Room) -> Self {
-        let inner = Inner { room: room.clone(), ..Inner::default() };
+        let inner = Inner { bytes: room.0.nothing(), ..Inner::default() };
         Self { inner: Mutex::new(inner), wake: watch::Sender::new(()) }
     }
 
@@ -116,13 +114,13 @@ impl EventLog {
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.inner.lock();
         let entry = LogEntry { seq, bytes };
-        let is_kept = inner.keeps(&entry);
+        let fits = inner.has_room_for(&entry);
         inner.push(entry);
-        let most = if inner.room.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
-        while inner.bytes > most && inner.entries.len() > 1 {
+        let max = if inner.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
+        while inner.bytes.get() > max && inner.entries.len() > 1 {
             inner.drop_first();
         }
-        if !is_kept {
+        if !fits {
             inner.drop_first();
             if seq.is_some() {
                 inner.too_large = inner.first;
@@ -134,7 +132,7 @@ impl EventLog {
     pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
         let entry = LogEntry { seq, bytes };
         let mut inner = self.inner.lock();
-        if inner.keeps(&entry) {
+        if inner.has_room_for(&entry) {
             drop(inner);
             self.push(entry.seq, entry.bytes);
         } else {
@@ -181,8 +179,10 @@ impl EventLog {
     /// A cursor behind `seq`; `None` if the event after it has been dropped, or may have been.
     pub fn after(&self, seq: u64) -> Option<Cursor> {
         let inner = self.inner.lock();
-        let whole = inner.dropped <= seq && inner.dropped_unnumbered == 0;
-        whole.then_some(Cursor { position: inner.first, seq })
+        if inner.dropped > seq || inner.dropped_unnumbered > 0 {
+            return None;
+        }
+        Some(Cursor { position: inner.first, seq })
     }
 
     /// What a read at `cursor` would return, without moving it.
@@ -205,9 +205,9 @@ impl EventLog {
         let inner = self.inner.lock();
         if cursor.position < inner.first {
             if inner.dropped > cursor.seq || inner.dropped_unnumbered > cursor.position {
-                let is_there = inner.too_large > cursor.position
+                let mantyx_has_it = inner.too_large > cursor.position
                     && inner.dropped_unnumbered <= cursor.position;
-                return if is_there { Read::Elsewhere } else { Read::Behind };
+                return if mantyx_has_it { Read::Elsewhere } else { Read::Behind };
             }
             cursor.position = inner.first;
         }
@@ -226,13 +226,14 @@ impl EventLog {
                 picked.push(entry.bytes.clone());
             }
         }
-        let ended = inner.ended;
-        let is_elsewhere = inner.last_is_elsewhere;
+        let at_the_end = match (inner.ended, inner.last_is_elsewhere) {
+            (true, true) => Read::Elsewhere,
+            (true, false) => Read::End,
+            (false, _) => Read::Pending,
+        };
         drop(inner);
         match picked.len() {
-            0 if ended && is_elsewhere => Read::Elsewhere,
-            0 if ended => Read::End,
-            0 => Read::Pending,
+            0 => at_the_end,
             1 => picked.pop().map_or(Read::Pending, Read::Frames),
             _ => {
                 let mut whole = BytesMut::with_capacity(size);
@@ -249,32 +250,29 @@ impl LogEntry {
     }
 }
 
-impl Drop for EventLog {
-    fn drop(&mut self) {
-        let inner = self.inner.lock();
-        inner.room.0.fetch_sub(inner.bytes, Ordering::Relaxed);
-    }
-}
-
 impl Inner {
     /// Whether there is room for `entry` alone. An entry without a `seq` is kept even if it is
     /// larger than others may be, as a reader cannot ask MANTYX for it by number.
-    fn keeps(&self, entry: &LogEntry) -> bool {
-        let is_scarce = self.room.is_scarce();
+    fn has_room_for(&self, entry: &LogEntry) -> bool {
         entry.size() <= KEEP_WHERE_SCARCE
-            || !is_scarce && (entry.size() <= KEEP_BYTES || entry.seq.is_none())
+            || !self.is_scarce() && (entry.size() <= KEEP_BYTES || entry.seq.is_none())
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.bytes.sum() > ROOM
     }
 
     fn push(&mut self, entry: LogEntry) {
-        self.bytes += entry.size();
-        self.room.0.fetch_add(entry.size(), Ordering::Relaxed);
+        self.bytes.set(self.bytes.get() + entry.size());
         self.entries.push_back(entry);
     }
 
+    /// Drops the first entry, and notes what readers must know of the gap. Without the note, a
+    /// reader that had not come so far would read on behind the gap, and miss events without a
+    /// sign.
     fn drop_first(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
-            self.bytes -= entry.size();
-            self.room.0.fetch_sub(entry.size(), Ordering::Relaxed);
+            self.bytes.set(self.bytes.get() - entry.size());
             self.first += 1;
             match entry.seq {
                 Some(seq) => self.dropped = self.dropped.max(seq),
@@ -335,8 +333,8 @@ mod tests {
     fn where_room_is_scarce_each_log_keeps_less() {
         let room = Room::default();
         let logs: Vec<EventLog> = (0..66).map(|_| EventLog::new(&room)).collect();
-        let kept = |log: &EventLog| log.inner.lock().bytes;
-        let used = || room.0.load(Ordering::Relaxed);
+        let kept = |log: &EventLog| log.inner.lock().bytes.get();
+        let used = || room.0.get();
         for log in &logs {
             push(log, 1..=110, 10_000);
             assert!(used() <= ROOM + 2 * KEEP_WHERE_SCARCE);
@@ -363,7 +361,7 @@ mod tests {
         push(&log, 1..=1, 10);
         assert_eq!(read_all(&log, &mut fast), 10);
         push(&log, 2..=2, 7 << 20);
-        assert_eq!(room.0.load(Ordering::Relaxed), 0);
+        assert_eq!(room.0.get(), 0);
         push(&log, 3..=3, 10);
         assert_eq!((log.read(&mut fast), fast.seq), (Read::Elsewhere, 1), "it reads it at MANTYX");
         assert_eq!(log.read(&mut slow), Read::Elsewhere);
@@ -379,9 +377,9 @@ mod tests {
             let seq = (at % 2 == 0).then_some(1);
             log.push(seq, Bytes::from(vec![b'x'; 7 << 20]));
         }
-        let used = room.0.load(Ordering::Relaxed);
+        let used = room.0.get();
         assert!(used <= ROOM + (7 << 20), "{used}");
-        let kept = logs.iter().filter(|log| log.inner.lock().bytes > 0).count();
+        let kept = logs.iter().filter(|log| log.inner.lock().bytes.get() > 0).count();
         assert_eq!(kept, 10, "those without a number, as long as there is room");
     }
 

@@ -11,6 +11,9 @@ use crate::sse::Frame;
 /// The call as the informational `tool_call` event, with the same place in the log: otherwise a
 /// stock client would answer the call, too. In the stream of an eval it is flat, as all events
 /// there are.
+///
+/// The arguments go through as the bytes that MANTYX sent. Read into values and written again, a
+/// large number would lose digits, and the app would show other arguments than the tool has got.
 pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     #[derive(Serialize)]
     struct Masked<'a> {
@@ -33,17 +36,22 @@ pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
         input: &'a RawValue,
     }
     let kind = "tool_call";
-    let is_eval = stream == RunKind::Eval;
+    let agent_run_id = match stream {
+        RunKind::Agent => None,
+        RunKind::Eval => call.agent_run.as_ref().map(RunId::as_str),
+    };
     let content = Data {
-        agent_run_id: call.agent_run.as_ref().filter(|_| is_eval).map(RunId::as_str),
+        agent_run_id,
         tool_use_id: call.tool_use.as_str(),
         name: &call.name,
         input: &call.args,
     };
-    let data = Some(&content).filter(|_| !is_eval);
-    let flat = Some(&content).filter(|_| is_eval);
-    let text = serde_json::to_string(&Masked { seq, kind, data, flat });
-    let text = text.expect("strings, a number and raw JSON can be written");
+    let (data, flat) = match stream {
+        RunKind::Agent => (Some(&content), None),
+        RunKind::Eval => (None, Some(&content)),
+    };
+    let text = serde_json::to_string(&Masked { seq, kind, data, flat })
+        .expect("strings, a number and raw JSON can be written");
     let id = seq.map(|seq| seq.to_string());
     Frame::write(id.as_deref(), Some(kind), &text)
 }

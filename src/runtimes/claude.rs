@@ -24,7 +24,7 @@ use url::Url;
 
 use super::hsafa::read;
 use super::link::{Link, LinkError, path};
-use super::{Asked, Runtime};
+use super::{Runtime, RuntimeCall};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::http_client;
@@ -115,7 +115,7 @@ pub(super) async fn listen(
         let place = Arc::clone(&sessions).acquire_owned().await.expect("it is never closed");
         let request = link.request(Method::GET, url.clone(), &headers);
         let answer = link.ask(request).await?;
-        runtime.is_ready(link);
+        runtime.note_ready(link);
         let work = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?;
         if let Some(work) = work.filter(|work| is_id(&work.id) && is_id(&work.data.id)) {
             let claim = Claim::new(runtime, link, environment, work);
@@ -153,6 +153,11 @@ pub(super) fn headers(credential: &HeaderMap) -> HeaderMap {
     headers.insert("anthropic-version", HeaderValue::from_static("2026-10-21"));
     headers.insert("anthropic-beta", HeaderValue::from_static("managed-agents-2026-04-01"));
     headers
+}
+
+/// About how many bytes of memory a call takes while the history is read.
+fn size(call: &Call) -> usize {
+    4 * ENTRY + call.args.get().len() + call.name.len()
 }
 
 /// The thread of an event.
@@ -250,15 +255,21 @@ impl Claim {
     }
 
     /// Keeps the claim by heartbeats; returns when it has ended.
+    ///
+    /// Each heartbeat names the one before. If another worker has got the item meanwhile, the
+    /// service refuses it, and this one leaves the session: two workers would answer the same
+    /// calls. A heartbeat that fails is no loss yet, as the claim holds until its time is over.
     async fn keep(&self) -> End {
         let mut last = "NO_HEARTBEAT".to_owned();
         let (mut ttl, mut interval) = (TTL, BEAT);
         let mut lasts = Instant::now() + ttl;
         loop {
             let query = [("expected_last_heartbeat", last.as_str())];
-            let beat = timeout(interval, self.of_work("heartbeat", &query, "{}")).await;
-            let beat = beat.unwrap_or(Err(LinkError::Silent));
-            match beat.and_then(|answer| parse::<Beat>(&answer)) {
+            let response = match timeout(interval, self.of_work("heartbeat", &query, "{}")).await {
+                Ok(response) => response,
+                Err(_elapsed) => Err(LinkError::Silent),
+            };
+            match response.and_then(|answer| parse::<Beat>(&answer)) {
                 Ok(beat) => {
                     if matches!(beat.state.as_str(), "stopping" | "stopped") || !beat.lease_extended
                     {
@@ -273,9 +284,10 @@ impl Claim {
                 }
                 Err(error) => {
                     warn!(runtime = %self.runtime.name, work = self.work.id, %error, "no heartbeat");
-                    let is_forbidden = error.status() == Some(StatusCode::FORBIDDEN);
-                    let refused = is_forbidden || self.link.refuses_for_good(&error);
-                    if refused || Instant::now() >= lasts {
+                    if error.status() == Some(StatusCode::FORBIDDEN)
+                        || self.link.refuses_for_good(&error)
+                        || Instant::now() >= lasts
+                    {
                         return End::Lost;
                     }
                 }
@@ -308,8 +320,7 @@ impl Claim {
     /// agent has nothing to do, the session is left at `idle`.
     async fn read(&self, idle: &mut Option<Instant>) -> Result<End, LinkError> {
         let Self { runtime, link, .. } = self;
-        let session = self.work.data.id.as_str();
-        let path = ["v1", "sessions", session, "events", "stream"];
+        let path = ["v1", "sessions", &self.work.data.id, "events", "stream"];
         // Opened first, so that no event falls between the two.
         let mut events = link.open(url(link, &path, &[]), &self.headers).await?;
         let mut threads_over = HashSet::default();
@@ -349,15 +360,15 @@ impl Claim {
         let path = ["v1", "sessions", &self.work.data.id, "events"];
         let request = link.request(Method::GET, url(link, &path[..3], &[]), &self.headers);
         let session = link.ask(request).await?;
-        let session = std::str::from_utf8(&session).unwrap_or_default();
+        let session_text = std::str::from_utf8(&session).unwrap_or_default();
         // An archived session need not say so in its history.
-        if string_member(session, "status").as_deref() == Some("terminated") {
+        if string_member(session_text, "status").as_deref() == Some("terminated") {
             return Ok(SessionNews::Over);
         }
         let offer = runtime.offer();
         let mut calls: Vec<(Call, String)> = Vec::new();
-        let mut held = Budget::of_process().hold_for(Some(runtime.name.clone()));
-        let mut answered = HashSet::default();
+        let mut memory = Budget::of_process().hold_for(Some(runtime.name.clone()));
+        let mut results = HashSet::default();
         let mut last = SessionNews::Works;
         let mut page = String::new();
         for _ in 0..MAX_PAGES {
@@ -373,31 +384,32 @@ impl Claim {
             };
             for event in members.array("data").unwrap_or_default() {
                 match SessionNews::read(event.get()) {
-                    SessionNews::Answered(id) => drop(answered.insert(id)),
+                    SessionNews::Answered(id) => drop(results.insert(id)),
                     SessionNews::ThreadOver(id) => drop(threads_over.insert(id)),
                     SessionNews::Over => return Ok(SessionNews::Over),
                     SessionNews::Neutral => (),
                     news => last = news,
                 }
-                let call = read(runtime, CLAUDE.read(event.get()));
-                let call = call.filter(|call| offer.route(&call.name).is_some());
-                calls.extend(call.map(|call| (call, thread(event.get()))));
+                if let Some(call) = read(runtime, CLAUDE.read(event.get()))
+                    && offer.route(&call.name).is_some()
+                {
+                    calls.push((call, thread(event.get())));
+                }
             }
-            calls.retain(|(call, _)| !answered.contains(call.tool_use.as_str()));
-            let ids = answered.iter().chain(&*threads_over).map(|id| ENTRY + id.len());
-            let size = |call: &Call| 4 * ENTRY + call.args.get().len() + call.name.len();
+            calls.retain(|(call, _)| !results.contains(call.tool_use.as_str()));
+            let ids = results.iter().chain(&*threads_over).map(|id| ENTRY + id.len());
             let size = ids.sum::<usize>() + calls.iter().map(|(call, _)| size(call)).sum::<usize>();
             if size > MAX_OPEN {
                 return Err(LinkError::Unreadable("its history is too long".to_owned()));
             }
-            held.follow(size);
+            memory.follow(size);
             match members.string("next_page") {
                 Some(next) if next != page => page = next,
                 _ => break,
             }
         }
         // Each call that is taken pays for its arguments.
-        drop(held);
+        drop(memory);
         for (call, thread) in calls {
             if !threads_over.contains(&thread) {
                 self.take(call).await;
@@ -409,7 +421,7 @@ impl Claim {
     async fn take(&self, call: Call) {
         let Self { runtime, link, work, events, .. } = self;
         let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
-        let asked = Asked { call, run: work.data.id.clone(), post_to: events.clone() };
-        runtime.take(&link.wire, asked, Some(route)).await;
+        let request = RuntimeCall { call, run: work.data.id.clone(), post_to: events.clone() };
+        runtime.take(&link.wire, request, Some(route)).await;
     }
 }

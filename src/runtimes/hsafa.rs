@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::link::{Link, path};
-use super::{Asked, LinkError, Runtime};
+use super::{LinkError, Runtime, RuntimeCall};
 use crate::model::runtime_call::{HSAFA_V3, HSAFA_V7, is_id};
 use crate::model::tool_format::Format;
 use crate::model::{Call, member, string_member};
@@ -32,7 +32,7 @@ pub(super) async fn listen_v3(
     link: &Link,
 ) -> Result<Infallible, LinkError> {
     let mut events = link.open(link.url(STREAM), &link.headers).await?;
-    runtime.is_ready(link);
+    runtime.note_ready(link);
     loop {
         let event = events.next().await?;
         let Some(call) = read(runtime, HSAFA_V3.read(&event)) else { continue };
@@ -46,7 +46,7 @@ pub(super) async fn listen_v3(
             continue;
         };
         let post_to = path(["api", "runs", &run, "tool-results"]);
-        runtime.take(&link.wire, Asked { call, run, post_to }, Some(route)).await;
+        runtime.take(&link.wire, RuntimeCall { call, run, post_to }, Some(route)).await;
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn listen_v7(
         let route = runtime.offer().route(&call.name).cloned();
         let haseef = member(&event, "haseef").map_or("", RawValue::get);
         let run = string_member(haseef, "id").filter(|id| is_id(id)).unwrap_or_default();
-        runtime.take(&link.wire, Asked { call, run, post_to }, route).await;
+        runtime.take(&link.wire, RuntimeCall { call, run, post_to }, route).await;
     }
 }
 
@@ -97,12 +97,13 @@ async fn register(
     if tools == *registered {
         return Ok(None);
     }
-    let request = link.request(Method::PUT, link.url(["skills", skill, "tools"]), &link.headers);
-    let request = request.header(header::CONTENT_TYPE, "application/json");
+    let request = link
+        .request(Method::PUT, link.url(["skills", skill, "tools"]), &link.headers)
+        .header(header::CONTENT_TYPE, "application/json");
     match link.ask(request.body(format!("{{\"tools\":{tools}}}"))).await {
         Ok(_) => {
             *registered = tools;
-            runtime.is_ready(link);
+            runtime.note_ready(link);
             Ok(None)
         }
         Err(error) if registered.is_empty() => Err(error),

@@ -154,10 +154,12 @@ impl Link {
 
     /// Opens an event stream.
     pub(super) async fn open(&self, url: Url, headers: &HeaderMap) -> Result<Events, LinkError> {
-        let request = self.request(Method::GET, url, headers);
-        let request = request.header(header::ACCEPT, "text/event-stream");
-        let sent = timeout(WITHIN, self.http.send_repeatable(request)).await;
-        let response = accepted(sent.map_err(|_elapsed| LinkError::Silent)??)?;
+        let request =
+            self.request(Method::GET, url, headers).header(header::ACCEPT, "text/event-stream");
+        let response = match timeout(WITHIN, self.http.send_repeatable(request)).await {
+            Ok(outcome) => accepted(outcome?)?,
+            Err(_elapsed) => return Err(LinkError::Silent),
+        };
         if !http_client::media_type(response.headers()).starts_with("text/event-stream") {
             return Err(LinkError::NotAStream);
         }
@@ -171,8 +173,8 @@ fn accepted(response: Response) -> Result<Response, LinkError> {
     if status.is_success() {
         return Ok(response);
     }
-    let wait = http_client::retry_after(response.headers(), clock::now());
-    let wait = wait.unwrap_or_default().min(LONGEST_PAUSE);
+    let retry_after = http_client::retry_after(response.headers(), clock::now());
+    let wait = retry_after.unwrap_or_default().min(LONGEST_PAUSE);
     Err(LinkError::Refused { status, path: response.url().path().to_owned(), wait })
 }
 
@@ -212,8 +214,8 @@ impl Events {
                     continue;
                 }
             }
-            let chunk = timeout(SILENCE, self.response.chunk()).await;
-            let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
+            let read = timeout(SILENCE, self.response.chunk());
+            let chunk = read.await.map_err(|_elapsed| LinkError::Silent)??;
             self.framer.push(&chunk.ok_or(LinkError::Closed)?);
             self.held.follow(self.framer.unfinished().len());
         }

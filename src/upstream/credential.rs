@@ -92,8 +92,8 @@ impl UpstreamCredential {
         self.id == other.id
     }
 
-    /// A digest that tells the credential from others, for records that outlive it. It is not the hash
-    /// by which requests are counted, so that neither can be looked up by the other.
+    /// A digest that tells the credential from others, for records that outlive it. It is not the
+    /// hash by which requests are counted, so that neither can be looked up by the other.
     pub fn fingerprint(&self) -> String {
         hex(&Sha256::digest([b"fingerprint\n".as_slice(), &self.id].concat()))
     }

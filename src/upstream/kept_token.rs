@@ -70,11 +70,13 @@ impl KeptToken {
             return Some(token.clone());
         }
         let of = hex(of);
-        let kept = self.state.in_background(move |state| state.refresh_token(&of)).await;
-        kept.unwrap_or_else(|error| {
-            error!(error, "the kept refresh token cannot be read");
-            None
-        })
+        match self.state.in_background(move |state| state.refresh_token(&of)).await {
+            Ok(token) => token,
+            Err(error) => {
+                error!(error, "the kept refresh token cannot be read");
+                None
+            }
+        }
     }
 
     /// Stores the new refresh token. When this returns, it is on disk, or a task keeps trying: the
@@ -101,13 +103,15 @@ impl KeptToken {
         }
     }
 
-    /// Writes the newest token; true if no token is left to write.
+    /// Writes the newest token; true if no token is left to write. A newer token may come while the
+    /// file is written: it stays unsaved, and is written next.
     async fn write(&self) -> bool {
         let _writing = self.writing.lock().await;
         let Some((of, token)) = self.unsaved.lock().token.clone() else { return true };
-        let written = token.clone();
-        let write = move |state: &StateDir| state.write_refresh_token(&hex(&of), &written);
-        let Err(error) = self.state.in_background(write).await else {
+        let copy = token.clone();
+        let writing =
+            self.state.in_background(move |state| state.write_refresh_token(&hex(&of), &copy));
+        let Err(error) = writing.await else {
             info!("the issuer has replaced the refresh token; the new one is kept");
             let mut unsaved = self.unsaved.lock();
             let newest = unsaved.token.take_if(|(grant, newest)| {
@@ -124,10 +128,10 @@ impl KeptToken {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             self.stop.run_until_cancelled(sleep(backoff.next_wait())).await;
-            let is_last = self.stop.is_cancelled();
-            let is_written = self.write().await;
+            let stopping = self.stop.is_cancelled();
+            let saved = self.write().await;
             let mut unsaved = self.unsaved.lock();
-            if is_last || is_written && unsaved.token.is_none() {
+            if stopping || saved && unsaved.token.is_none() {
                 unsaved.is_tried = false;
                 return;
             }

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::rate_limit::Told;
+use super::rate_limit::Announced;
 use super::{SendError, Upstream, UpstreamCredential, retry_after};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -19,8 +19,8 @@ use crate::metrics::Answered;
 use crate::model::Trace;
 use crate::{clock, http_client};
 
-/// How long one attempt may take before the next one: at most, and at least; in between, half of the
-/// time that is left, so that there is a second one.
+/// How long one attempt may take before the next one: at most, and at least; in between, half of
+/// the time that is left, so that there is a second one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 const SHORTEST_ATTEMPT: Duration = Duration::from_secs(2);
 /// The same at most on the connection that small results share; longer than `http_client` takes to
@@ -94,6 +94,10 @@ enum Verdict {
 
 impl Upstream {
     /// Posts a tool's result until MANTYX has accepted or refused it, or its deadline has come.
+    ///
+    /// Every attempt has the same bytes. MANTYX takes the first post of a call, and after a lost
+    /// answer the bridge cannot know whether that was this one: with other bytes, the model and the
+    /// bridge's records could differ.
     pub async fn post_result(
         &self,
         post: ResultPost<'_>,
@@ -103,13 +107,18 @@ impl Upstream {
         // room meanwhile.
         let mut held = Budget::of_process().hold();
         held.insist(post.body.len());
-        let posted = self.post_until(&post, credential).await;
-        if matches!(posted, Posted::Failed | Posted::Refused(_)) {
+        let outcome = self.post_until(&post, credential).await;
+        if matches!(outcome, Posted::Failed | Posted::Refused(_)) {
             self.posts.failed.inc();
         }
-        posted
+        outcome
     }
 
+    /// Attempts it again and again until an attempt ends it, or the deadline has come.
+    ///
+    /// Failures and refusals of the credential have waits of their own: a refusal ends when a
+    /// person replaces a key, and must not make the first attempt after a network failure late. If
+    /// another credential comes meanwhile, it is tried at once, as the deadline is near.
     async fn post_until(&self, post: &ResultPost<'_>, credential: &impl PostCredential) -> Posted {
         let ResultPost { path, deadline, .. } = *post;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
@@ -130,11 +139,10 @@ impl Upstream {
                     refusals.next_wait()
                 }
             };
-            let again = Instant::now() + wait;
-            let is_refused = verdict == Verdict::Unauthorized;
+            let next = Instant::now() + wait;
             tokio::select! {
-                () = sleep_until(again.min(deadline)) => (),
-                () = credential.other_than(&shown), if is_refused => (),
+                () = sleep_until(next.min(deadline)) => (),
+                () = credential.other_than(&shown), if verdict == Verdict::Unauthorized => (),
             }
             if Instant::now() >= deadline {
                 error!(path, "a result could not be delivered before its call timed out");
@@ -145,6 +153,10 @@ impl Upstream {
     }
 
     /// One attempt, after a permit of the credential's rate limit.
+    ///
+    /// An attempt takes at most half of the remaining time, so that a second one is possible: a
+    /// connection can be dead without a sign. A small result shares a connection with others on its
+    /// first attempt only. If that connection has failed, the next posts have their own.
     async fn attempt(
         &self,
         post: &ResultPost<'_>,
@@ -152,10 +164,10 @@ impl Upstream {
         shown: &UpstreamCredential,
     ) -> Verdict {
         let ResultPost { path, deadline, .. } = *post;
-        let begun = Instant::now();
-        let rate_limit = self.rate_limits.of(shown.id);
+        let asked_at = Instant::now();
+        let rate_limit = self.rate_limits.limiter(shown.id);
         let permit = rate_limit.acquire(deadline).await;
-        self.posts.held_back.observe(begun.elapsed());
+        self.posts.held_back.observe(asked_at.elapsed());
         if attempt > 0 {
             self.posts.retries.inc();
         }
@@ -167,25 +179,27 @@ impl Upstream {
         let most = if is_shared { SHARED_ATTEMPT } else { POST_ATTEMPT };
         let half = deadline.saturating_duration_since(Instant::now()) / 2;
         let within = half.clamp(SHORTEST_ATTEMPT, most);
-        let sent = self.send_by(&client, (Method::POST, path), shown, |request| {
-            let request = request.header(header::CONTENT_TYPE, "application/json");
-            let request = request.headers(headers.clone()).timeout(within);
-            Ok(request.body(post.body.clone()))
+        let exchange = self.send_by(&client, (Method::POST, path), shown, |request| {
+            Ok(request
+                .header(header::CONTENT_TYPE, "application/json")
+                .headers(headers.clone())
+                .timeout(within)
+                .body(post.body.clone()))
         });
-        let sent = timeout_at(deadline, sent).await;
-        let answered = match &sent {
+        let outcome = timeout_at(deadline, exchange).await;
+        let label = match &outcome {
             Ok(Ok(response)) => Answered::from_status(response.status()),
             Ok(Err(_)) | Err(_) => Answered::Nothing,
         };
-        self.posts.answered.of(answered).inc();
-        if is_shared && sent.as_ref().is_ok_and(Result::is_err) {
+        self.posts.answered.of(label).inc();
+        if is_shared && outcome.as_ref().is_ok_and(Result::is_err) {
             self.shares_again_later();
         }
-        match sent {
+        match outcome {
             Ok(Ok(response)) => {
                 let status = response.status();
                 let now = clock::now();
-                permit.heard(Told::read(response.headers(), now));
+                permit.note(Announced::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);
                 if verdict == Verdict::Again {
@@ -205,6 +219,9 @@ impl Upstream {
     }
 }
 
+/// What `status` means for the post. A status that says nothing of the result is tried again: if it
+/// ended the post, a proxy that is restarted would cost the answer, and the run would wait until it
+/// times out.
 fn verdict(status: StatusCode) -> Verdict {
     match status {
         // 200 in agent-runs-protocol §8, 204 in wire-protocol §5.
@@ -217,7 +234,6 @@ fn verdict(status: StatusCode) -> Verdict {
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNSUPPORTED_MEDIA_TYPE
         | StatusCode::UNPROCESSABLE_ENTITY => Verdict::Ends(Posted::Refused(status)),
-        // It says nothing of the result: another connection or a later attempt may do.
         _ => Verdict::Again,
     }
 }

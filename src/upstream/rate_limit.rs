@@ -1,8 +1,8 @@
 //! The rate limit of one credential: the time of its next post to MANTYX.
 //!
 //! Posts keep to the window that MANTYX has announced ([`window`]), and after a refusal with
-//! `Retry-After`, to that time. Shortly before its deadline, a post is sent all the same, since MANTYX
-//! may take it.
+//! `Retry-After`, to that time. Shortly before its deadline, a post is sent nevertheless, since
+//! MANTYX may take it.
 //!
 //! Must not: know the content of a post.
 
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 
-pub(super) use self::window::{BUCKET, Told};
+pub(super) use self::window::{Announced, BUCKET};
 use self::window::{Post, Window};
 use crate::model::maps::HashMap;
 use crate::random;
@@ -56,13 +56,17 @@ pub(super) struct PostPermit<'a> {
 }
 
 impl RateLimits {
-    /// The limiter of this credential; it covers the posts of all runs.
-    pub(super) fn of(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
-        let mut all = self.0.lock();
-        if !all.contains_key(&credential) {
-            all.retain(|_, limiter| Arc::strong_count(limiter) > 1 || !limiter.is_forgotten());
+    /// The limiter of this credential; it covers the posts of all runs. MANTYX counts by
+    /// credential: with a limiter for each run, many runs would be refused together.
+    ///
+    /// A limiter that no post holds, and that behaves as a new one, is dropped. Otherwise the map
+    /// would grow with every credential that callers bring.
+    pub(super) fn limiter(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
+        let mut limiters = self.0.lock();
+        if !limiters.contains_key(&credential) {
+            limiters.retain(|_, limiter| Arc::strong_count(limiter) > 1 || !limiter.is_as_new());
         }
-        Arc::clone(all.entry(credential).or_insert_with(|| Arc::new(RateLimiter::new())))
+        Arc::clone(limiters.entry(credential).or_insert_with(|| Arc::new(RateLimiter::new())))
     }
 }
 
@@ -72,21 +76,27 @@ impl RateLimiter {
         Self { next: Semaphore::new(1), state: Mutex::new(state), news: Notify::new() }
     }
 
-    /// Waits until a post with this deadline may be sent.
+    /// Waits until a post with this deadline may be sent, or its last chance has come.
+    ///
+    /// Posts wait in the order in which they came: the semaphore's holder alone looks at the
+    /// window. If all waiting posts looked, those that are woken first would take the whole budget,
+    /// and the oldest one could miss its deadline.
     pub(super) async fn acquire(&self, deadline: Instant) -> PostPermit<'_> {
-        let begun = Instant::now();
+        let asked_at = Instant::now();
         let latest = deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline);
-        let post = timeout_at(latest, self.next_in_window()).await;
-        let post = post.unwrap_or_else(|_elapsed| self.state.lock().window.take(Instant::now()));
+        let post = match timeout_at(latest, self.next_in_window()).await {
+            Ok(post) => post,
+            Err(_elapsed) => self.state.lock().window.take(Instant::now()),
+        };
         let permit = PostPermit { limiter: self, post };
         while let Some(until) = self.pause()
             && Instant::now() < latest
         {
             sleep_until((until + PAUSE_JITTER.mul_f64(random::share())).min(latest)).await;
         }
-        let waited = begun.elapsed();
-        if !waited.is_zero() {
-            debug!(?waited, "a post was held back for MANTYX's rate limit");
+        let elapsed = asked_at.elapsed();
+        if !elapsed.is_zero() {
+            debug!(waited = ?elapsed, "a post was held back for MANTYX's rate limit");
         }
         permit
     }
@@ -109,12 +119,12 @@ impl RateLimiter {
     }
 
     /// Records a budget that MANTYX has shown to an app with this credential.
-    pub(super) fn overheard(&self, told: Told) {
-        self.hear(Some(told), None);
+    pub(super) fn note_of_app(&self, budget: Announced) {
+        self.note(Some(budget), None);
     }
 
-    fn hear(&self, told: Option<Told>, post: Option<Post>) {
-        self.state.lock().window.heard(told, post, Instant::now());
+    fn note(&self, budget: Option<Announced>, post: Option<Post>) {
+        self.state.lock().window.note(budget, post, Instant::now());
         self.news.notify_one();
     }
 
@@ -134,18 +144,19 @@ impl RateLimiter {
     }
 
     /// Whether a new limiter would behave the same.
-    fn is_forgotten(&self) -> bool {
-        self.pause().is_none() && self.state.lock().window.is_forgotten(Instant::now())
+    fn is_as_new(&self) -> bool {
+        self.pause().is_none() && self.state.lock().window.is_as_new(Instant::now())
     }
 }
 
 impl PostPermit<'_> {
-    /// Records MANTYX's answer to the post.
-    pub(super) fn heard(self, told: Option<Told>) {
+    /// Records MANTYX's answer to the post. The post counts as ended before that: the budget that
+    /// the answer shows has it already, and it would be subtracted twice.
+    pub(super) fn note(self, budget: Option<Announced>) {
         let limiter = self.limiter;
         let post = self.post;
         drop(self);
-        limiter.hear(told, Some(post));
+        limiter.note(budget, Some(post));
     }
 }
 

@@ -74,8 +74,8 @@ impl RefreshTokenGrant {
 
     /// The valid refresh token: the kept one that replaced the configured one, if there is one.
     async fn refresh_token(&self) -> SecretString {
-        let kept = self.kept.get(&self.id()).await;
-        kept.unwrap_or_else(|| SecretString::clone(&self.config.refresh_token))
+        let replacement = self.kept.get(&self.id()).await;
+        replacement.unwrap_or_else(|| SecretString::clone(&self.config.refresh_token))
     }
 }
 
@@ -88,19 +88,22 @@ impl Issue for RefreshTokenGrant {
         true
     }
 
+    /// One exchange at a time: an issuer that rotates refresh tokens ends the grant if the same one
+    /// is shown twice. If the issuer says that the grant has ended, the token on disk is read once
+    /// more: another process, such as `doctor`, may have exchanged the old one and stored its
+    /// successor.
     async fn issue(&self, _: Option<&()>) -> IssueResult<Issued> {
         let _turn = self.kept.turn.lock().await;
         let shown = self.refresh_token().await;
-        let refused = match self.ask(&shown).await {
+        let ended = match self.ask(&shown).await {
             Err(error) if error.grant_ended => error,
             outcome => return outcome,
         };
-        // Another process, such as `doctor`, may have exchanged it and stored a new one.
-        let now = self.refresh_token().await;
-        if now.expose_secret() == shown.expose_secret() {
-            return Err(refused);
+        let present = self.refresh_token().await;
+        if present.expose_secret() == shown.expose_secret() {
+            return Err(ended);
         }
-        self.ask(&now).await
+        self.ask(&present).await
     }
 }
 

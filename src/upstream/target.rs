@@ -24,11 +24,16 @@ pub(super) fn below(base: &Url, target: &str) -> Option<Url> {
     }
     // The HTTP client parses the URL as a `Uri`, which keeps every byte that it accepts.
     let path = whole.parse::<http::Uri>().ok()?.path().to_owned();
-    let dots = |segment: &str| matches!(segment.replace("%2e", ".").as_str(), "." | "..");
-    if path.to_ascii_lowercase().split(['/', '\\']).any(dots) {
+    if path.to_ascii_lowercase().split(['/', '\\']).any(is_dots) {
         return None;
     }
     verbatim(base, whole)
+}
+
+/// Whether a segment in lower case means the directory itself or the one above. With such a
+/// segment, the path could leave the one for which the bridge has checked the app's rights.
+fn is_dots(segment: &str) -> bool {
+    matches!(segment.replace("%2e", ".").as_str(), "." | "..")
 }
 
 /// A URL whose text is `whole`, which begins with the origin of `base`.

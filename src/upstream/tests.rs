@@ -40,15 +40,15 @@ async fn a_body_that_breaks_off_says_nothing_of_mantyx() {
 }
 
 /// What an answer tells: `left` of `limit`, for 10 s more.
-fn told_of(limit: &str, left: &str) -> Option<Told> {
+fn told_of(limit: &str, left: &str) -> Option<Announced> {
     let pairs = [("limit", limit), ("remaining", left), ("reset", "10")];
     let headers = pairs.map(|(name, value)| {
         (format!("x-ratelimit-{name}").parse::<HeaderName>().unwrap(), value.parse().unwrap())
     });
-    Told::read(&HeaderMap::from_iter(headers), clock::now())
+    Announced::read(&HeaderMap::from_iter(headers), clock::now())
 }
 
-fn told(left: &str) -> Option<Told> {
+fn told(left: &str) -> Option<Announced> {
     told_of("20", left)
 }
 
@@ -57,7 +57,7 @@ async fn posts_wait_for_their_window_and_no_longer_than_they_can() {
     let limiter = RateLimiter::new();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    limiter.acquire(far).await.heard(told("3"));
+    limiter.acquire(far).await.note(told("3"));
     assert!(begin.elapsed().is_zero(), "the first goes at once");
     // Three in 11 s, and the rest when the window is over; one of them cannot wait so long.
     let urgent = async {
@@ -81,19 +81,19 @@ async fn whoever_waits_hears_of_news() {
     let more = told_of("30", "29").unwrap();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    limiter.acquire(far).await.heard(told("0"));
+    limiter.acquire(far).await.note(told("0"));
     let (going, ()) = tokio::join!(limiter.acquire(far), async {
         sleep(Duration::from_secs(2)).await;
-        limiter.overheard(more);
+        limiter.note_of_app(more);
     });
     assert_eq!(begin.elapsed(), Duration::from_secs(2));
     drop(going);
     // A post that is dropped while it waits leaves its place.
-    limiter.acquire(far).await.heard(told("0"));
+    limiter.acquire(far).await.note(told("0"));
     assert!(
         timeout_at(Instant::now() + Duration::from_secs(1), limiter.acquire(far)).await.is_err()
     );
-    limiter.overheard(more);
+    limiter.note_of_app(more);
     drop(limiter.acquire(far).await);
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
 }
@@ -106,7 +106,7 @@ async fn no_post_goes_before_the_pause_that_mantyx_asked_for_is_over() {
     let permit = limiter.acquire(far).await;
     limiter.refused(Duration::from_secs(30));
     // What others tell of the window does not shorten it.
-    permit.heard(told_of("30", "29"));
+    permit.note(told_of("30", "29"));
     // One that would be too late goes when its last chance comes: MANTYX may take it.
     drop(limiter.acquire(begin + Duration::from_secs(30)).await);
     assert_eq!(begin.elapsed(), Duration::from_secs(25));
@@ -120,8 +120,14 @@ fn each_credential_has_a_rate_limit_of_its_own() {
     let upstream =
         Upstream::new(base, None, &Credential::Passthrough, StateDir::new("/nowhere".into()));
     let [one, same, other] = ["a", "a", "b"].map(|key| UpstreamCredential::bearer(key).unwrap());
-    assert!(Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(same.id)));
-    assert!(!Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(other.id)));
+    assert!(Arc::ptr_eq(
+        &upstream.rate_limits.limiter(one.id),
+        &upstream.rate_limits.limiter(same.id)
+    ));
+    assert!(!Arc::ptr_eq(
+        &upstream.rate_limits.limiter(one.id),
+        &upstream.rate_limits.limiter(other.id)
+    ));
 }
 
 #[tokio::test(start_paused = true)]

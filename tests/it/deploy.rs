@@ -1,6 +1,6 @@
-//! The files of deploy/: the bridge takes its configurations, and haproxy its own; rules and panels know the
-//! metrics. `.ci/nightly` holds the manifests against the schemas of Compose and Kubernetes, and the rules
-//! against promtool.
+//! The files of deploy/: the bridge takes its configurations, and haproxy its own; rules and panels
+//! know the metrics. `.ci/nightly` holds the manifests against the schemas of Compose and
+//! Kubernetes, and the rules against promtool.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

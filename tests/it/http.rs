@@ -1,5 +1,5 @@
-//! HTTP/1.1 over TCP, or what else carries bytes, for the tests: every byte of a request is the test's own, and bodies
-//! can be read chunk by chunk.
+//! HTTP/1.1 over TCP, or what else carries bytes, for the tests: every byte of a request is the
+//! test's own, and bodies can be read chunk by chunk.
 //!
 //! Must not: follow redirects, reuse connections or add headers beyond `Host` and the framing.
 

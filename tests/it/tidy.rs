@@ -45,6 +45,24 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ),
 ];
 
+/// A comment is wrapped here, as code is.
+const COMMENT_WIDTH: usize = 100;
+
+/// No comment line is longer. Rooms that are not in [`FILLED`] have lines of their earlier width.
+const MAX_COMMENT: usize = 107;
+
+/// The rooms whose comments are filled up to [`COMMENT_WIDTH`], and not beyond.
+const FILLED: &[&str] = &[
+    "src/daemon",
+    "src/limits",
+    "src/run_store",
+    "src/runs",
+    "src/runtimes",
+    "src/telemetry",
+    "src/upstream",
+    "src/watch",
+];
+
 /// What `model` must not name: it decides, and others act.
 const NOT_IN_MODEL: &[&str] = &[
     "tokio",
@@ -126,6 +144,80 @@ fn no_file_is_too_long() {
         (lines > MAX_LINES).then(|| format!("{} ({lines} lines)", source.path))
     });
     none(&format!("these files have over {MAX_LINES} lines"), &long.collect::<Vec<_>>());
+}
+
+/// A line that is a comment alone: what stands before its text, and the text.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let start = line.len() - line.trim_start().len();
+    let marker = ["///", "//!", "//"].iter().find(|marker| line[start..].starts_with(**marker))?;
+    let (before, text) = line.split_at(start + marker.len());
+    match text.strip_prefix(' ') {
+        Some(text) => Some((before, text)),
+        None if text.is_empty() => Some((before, text)),
+        None => None,
+    }
+}
+
+/// Whether a line of a comment begins something that stands on a line of its own: an item of a list, a
+/// row of a table, a heading, a quotation, or code.
+fn stands_alone(text: &str) -> bool {
+    let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_item = text.starts_with(['-', '*']) || number != text && number.starts_with(". ");
+    is_item || text.is_empty() || text.starts_with("    ") || text.starts_with(['|', '#', '>', '`'])
+}
+
+/// The lines of a text whose comments are too long, or break before a word for which there is room:
+/// their numbers.
+fn unwrapped_lines(text: &str, is_filled: bool) -> Vec<usize> {
+    let max = if is_filled { COMMENT_WIDTH } else { MAX_COMMENT };
+    let mut offenders = Vec::new();
+    let mut in_code = false;
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((before, text)) = comment(line) else { continue };
+        in_code ^= text.starts_with("```");
+        let width = line.chars().count();
+        let next = lines.get(at + 1).and_then(|next| comment(next));
+        let next_word = next
+            .filter(|(next_before, text)| *next_before == before && !stands_alone(text))
+            .and_then(|(_, text)| text.split_whitespace().next());
+        let breaks_early = next_word.is_some_and(|word| {
+            !text.is_empty() && width + 1 + word.chars().count() <= COMMENT_WIDTH
+        });
+        if width > max || is_filled && !in_code && breaks_early && !text.starts_with("    ") {
+            offenders.push(at + 1);
+        }
+    }
+    offenders
+}
+
+#[test]
+fn comments_are_wrapped() {
+    let mut offenders = Vec::new();
+    for source in sources(&["rs"]) {
+        let is_filled = FILLED.iter().any(|room| {
+            let rest = source.path.strip_prefix(room);
+            rest.is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
+        });
+        for line in unwrapped_lines(&source.text, is_filled) {
+            offenders.push(format!("{}:{line}", source.path));
+        }
+    }
+    none(&format!("these comments are not wrapped at {COMMENT_WIDTH} columns"), &offenders);
+}
+
+#[test]
+fn unwrapped_comment_is_found() {
+    let word = "x".repeat(40);
+    let line = |words: usize| format!("/// {}", vec![word.as_str(); words].join(" "));
+    let two = line(2);
+    assert_eq!(unwrapped_lines(&format!("{two}\n{two}"), true), [0; 0]);
+    assert_eq!(unwrapped_lines(&line(3), false), [1], "it is too long");
+    assert_eq!(unwrapped_lines(&format!("{two}\n/// is"), true), [1], "there is room for `is`");
+    assert_eq!(unwrapped_lines(&format!("{two}\n/// is"), false), [0; 0]);
+    for next in ["///", "// is", "/// - is", "/// 1. is", "fn f() {}"] {
+        assert_eq!(unwrapped_lines(&format!("{two}\n{next}"), true), [0; 0], "{next}");
+    }
 }
 
 /// The module that a file of `src` is: `backend::mcp` for src/backend/mcp.rs.

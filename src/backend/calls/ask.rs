@@ -40,8 +40,9 @@ impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
     /// error is a sentence for the client.
     ///
-    /// `permission` is asked for right before each time that the request is sent: a reload may have taken the
-    /// backend from the app while the request waited for its turn, a connection or a program's start.
+    /// `permission` is asked for right before each time that the request is sent: a reload may have
+    /// taken the backend from the app while the request waited for its turn, a connection or a
+    /// program's start.
     pub async fn ask(
         &self,
         app: &AppName,

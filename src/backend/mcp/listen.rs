@@ -1,5 +1,5 @@
-//! Listens for changes of a server's tools, resources and prompts in revision 2026-07-28, which reports them on a stream
-//! that the client has to subscribe to.
+//! Listens for changes of a server's tools, resources and prompts in revision 2026-07-28, which
+//! reports them on a stream that the client has to subscribe to.
 //!
 //! Must not: read the catalog.
 

@@ -22,52 +22,58 @@ use crate::model::maps::HashSet;
 /// How often replicas look at what waits.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What this replica has shown to the group, and under which of its ids.
-type Told = BTreeMap<String, Uuid>;
+/// The questions that this replica has shown to the group, each with the id of its holder there.
+type SharedHolders = BTreeMap<String, Uuid>;
 
 impl Approvals {
-    /// Shows the group what waits here, and takes what its replicas have decided, for as long as it is
-    /// polled.
+    /// Shows the group what waits here, and takes what its replicas have decided, for as long as it
+    /// is polled.
     pub async fn share(&self, replica: &Replica) {
-        let mut told = Told::new();
+        let mut holders = SharedHolders::new();
         loop {
             // The keeper tells the operator that the database is away.
-            if let Err(error) = self.exchange(replica, &mut told).await {
+            if let Err(error) = self.exchange(replica, &mut holders).await {
                 debug!(error = error_chain(&error), "approvals are not shared now");
             }
             timeout(LOOK, self.news.notified()).await.ok();
         }
     }
 
-    async fn exchange(&self, replica: &Replica, told: &mut Told) -> Result<(), DatabaseError> {
+    async fn exchange(
+        &self,
+        replica: &Replica,
+        holders: &mut SharedHolders,
+    ) -> Result<(), DatabaseError> {
         let waiting = self.own();
         for approval in &waiting {
             let id = approval.id.as_str();
-            if !told.contains_key(id)
+            if !holders.contains_key(id)
                 && let Some(holder) = replica.ask(id, &json(approval), approval.until).await?
             {
-                told.insert(id.to_owned(), holder);
+                holders.insert(id.to_owned(), holder);
             }
         }
         let own: HashSet<&str> = waiting.iter().map(|approval| approval.id.as_str()).collect();
-        let over: Vec<_> = told.extract_if(.., |id, _| !own.contains(id.as_str())).collect();
+        let over: Vec<_> = holders.extract_if(.., |id, _| !own.contains(id.as_str())).collect();
         for (id, holder) in over {
-            let ended = self.get(None, &id).and_then(|approval| approval.ended);
-            let withdrawn = || (clock::now(), Decision::none(Outcome::Withdrawn));
-            replica.end(&id, Some(holder), &json(&ended.unwrap_or_else(withdrawn))).await?;
+            let end = self
+                .get(None, &id)
+                .and_then(|approval| approval.ended)
+                .unwrap_or_else(|| (clock::now(), Decision::none(Outcome::Withdrawn)));
+            replica.end(&id, Some(holder), &json(&end)).await?;
         }
         self.look(replica).await
     }
 
     /// Looks at what waits at other replicas.
     pub async fn look(&self, replica: &Replica) -> Result<(), DatabaseError> {
-        let known: Vec<String> = {
+        let ids: Vec<String> = {
             let inner = self.inner.lock();
             let own = inner.waiting.values().map(|waiting| waiting.approval.id.to_string());
             inner.others.keys().cloned().chain(own).collect()
         };
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        self.learn(replica.approvals(&known).await?);
+        let id_texts: Vec<&str> = ids.iter().map(String::as_str).collect();
+        self.learn(replica.approvals(&id_texts).await?);
         Ok(())
     }
 
@@ -76,25 +82,31 @@ impl Approvals {
     }
 
     /// Takes over what the group knows.
-    fn learn(&self, found: Vec<SharedApproval>) {
+    ///
+    /// Of a question that waits here, only a person's decision counts. Its end by timeout or
+    /// withdrawal is decided here alone: another replica's clock must not deny a call of this one.
+    fn learn(&self, shared: Vec<SharedApproval>) {
         let mut changed = Vec::new();
         let mut decided = Vec::new();
         {
             let mut inner = self.inner.lock();
             let mut before = std::mem::take(&mut inner.others);
-            for SharedApproval { id, asked, ended, by_person } in found {
-                let ended = ended.and_then(|text| read::<(SystemTime, Decision)>(&id, &text));
-                let own = inner.waiting.iter().find(|(_, it)| it.approval.id.as_str() == id);
+            for SharedApproval { id, asked, ended, by_person } in shared {
+                let end = ended.and_then(|text| read::<(SystemTime, Decision)>(&id, &text));
+                let mut waiting = inner.waiting.iter();
+                let own = waiting.find(|(_, waiting)| waiting.approval.id.as_str() == id);
                 if let Some((number, _)) = own {
-                    decided.extend(ended.filter(|_| by_person).map(|(_, it)| (*number, it)));
+                    if by_person && let Some((_, decision)) = end {
+                        decided.push((*number, decision));
+                    }
                     continue;
                 }
-                match (before.remove(&id), ended) {
-                    (Some(known), None) => drop(inner.others.insert(id, known)),
-                    (Some(mut known), Some((at, decision))) => {
-                        known.ends(at, decision);
-                        changed.push(known.change());
-                        inner.remember(known);
+                match (before.remove(&id), end) {
+                    (Some(approval), None) => drop(inner.others.insert(id, approval)),
+                    (Some(mut approval), Some((at, decision))) => {
+                        approval.ends(at, decision);
+                        changed.push(approval.change());
+                        inner.remember(approval);
                     }
                     (None, None) => {
                         let Some(new) = asked.and_then(|text| read::<Approval>(&id, &text)) else {
@@ -116,6 +128,10 @@ impl Approvals {
     }
 
     /// [`Self::decide`] among replicas: the first decision that is durable counts.
+    ///
+    /// The database takes one end of a question. Without it, two people at two replicas could each
+    /// be told that their decision counts. A question that waits here is shown to the group first,
+    /// as the database has no end for a question that it does not know.
     pub async fn decide_with(
         &self,
         replica: &Replica,
@@ -142,9 +158,10 @@ impl Approvals {
             approval.ends(at, decision);
             return Ok(approval);
         }
-        let ended = before.flatten().and_then(|text| read(id, &text));
-        let (at, decision) = ended.unwrap_or_else(|| (at, Decision::none(Outcome::Withdrawn)));
-        approval.ends(at, decision);
+        let first_end = before.flatten().and_then(|text| read(id, &text));
+        let (ended_at, first_decision) =
+            first_end.unwrap_or_else(|| (at, Decision::none(Outcome::Withdrawn)));
+        approval.ends(ended_at, first_decision);
         Err(Undecidable::Ended(Box::new(approval)))
     }
 }
@@ -155,6 +172,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 
 /// Reads what a replica has written, which may be of a later version.
 fn read<T: DeserializeOwned>(id: &str, text: &[u8]) -> Option<T> {
-    let read = serde_json::from_slice(text);
-    read.inspect_err(|error| warn!(%error, approval = id, "an approval cannot be read")).ok()
+    serde_json::from_slice(text)
+        .inspect_err(|error| warn!(%error, approval = id, "an approval cannot be read"))
+        .ok()
 }

@@ -1,7 +1,7 @@
 //! Long calls in the journal. After a restart, the bridge asks the peer for a call that the peer
 //! has named, and makes a call that had not reached its tool. Results can be fetched as before.
 //!
-//! Must not: decide who may fetch a result (long_calls.rs does).
+//! Must not: decide who may fetch a result (long.rs does).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,8 @@ impl Work {
 }
 
 impl LongCalls {
-    /// Keeps the peer's name for a long call.
+    /// Keeps the peer's name for a long call. By the name, the next process asks for the result;
+    /// without one, the next process would have to count the call as lost.
     pub fn named(&self, id: &CallId, handle: &Handle) {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return };
@@ -63,8 +64,9 @@ impl LongCalls {
         self.write(id, call);
     }
 
-    /// Notes that the call is about to be dispatched to `peer`, or once more to the same peer. If it
-    /// reaches its tool for the first time, or its work had a name, `write` is given its record.
+    /// Notes that the call is about to be dispatched to `peer`, or once more to the same peer. If
+    /// it reaches its tool for the first time, or its work had a name, `write` is given its record.
+    /// A record that still said "waits" would have the next process make the call a second time.
     ///
     /// # Errors
     ///
@@ -84,10 +86,10 @@ impl LongCalls {
             .ok_or(NotRecorded::Unwritable)?;
         let Some(work) = &mut call.work else { return Ok(()) };
         work.peer = peer.cloned().or(work.peer.take());
-        let had_name = work.handle.take().is_some();
+        let earlier_handle = work.handle.take();
         if std::mem::replace(&mut work.waits, false) {
             call.is_taken = true;
-        } else if !had_name {
+        } else if earlier_handle.is_none() {
             return Ok(());
         }
         call.change(id).into_iter().for_each(write);
@@ -119,9 +121,11 @@ impl LongCalls {
 
     /// Whether the peer has named the call's work.
     pub(super) fn has_name(&self, id: &CallId) -> bool {
-        let calls = self.calls.lock();
-        let work = calls.get(id).and_then(|call| call.work.as_ref());
-        work.is_some_and(|work| work.handle.is_some())
+        self.calls
+            .lock()
+            .get(id)
+            .and_then(|call| call.work.as_ref())
+            .is_some_and(|work| work.handle.is_some())
     }
 
     pub(super) fn write(&self, id: &CallId, call: &LongCall) {
@@ -131,9 +135,9 @@ impl LongCalls {
     }
 
     pub fn erase(&self, ids: impl IntoIterator<Item = CallId>) {
-        let forgotten: Vec<_> = ids.into_iter().map(|id| Change::Forget(Key::Long(id))).collect();
-        if let Some(journal) = self.journal.as_ref().filter(|_| !forgotten.is_empty()) {
-            journal.write(forgotten);
+        let changes: Vec<_> = ids.into_iter().map(|id| Change::Forget(Key::Long(id))).collect();
+        if let Some(journal) = self.journal.as_ref().filter(|_| !changes.is_empty()) {
+            journal.write(changes);
         }
     }
 }
@@ -141,8 +145,8 @@ impl LongCalls {
 impl LongCall {
     /// Whether `run` began it.
     pub(super) fn is_of(&self, run: &RunKey) -> bool {
-        let by = self.work.as_ref().and_then(|work| work.request.run.as_ref());
-        self.scope.of.is_run(run) || by.is_some_and(|by| by.is(run))
+        let caller = self.work.as_ref().and_then(|work| work.request.run.as_ref());
+        self.scope.of.is_run(run) || caller.is_some_and(|caller| caller.is(run))
     }
 
     /// Whether nothing has reached its tool yet.
@@ -153,7 +157,13 @@ impl LongCall {
     /// The change that writes the call's record; `None` if the call is not kept.
     fn change(&self, id: &CallId) -> Option<Change> {
         let Work { request, slot, handle, peer, waits, begun } = self.work.as_ref()?;
-        let by = request.run.as_ref();
+        // A call that has ended is not made: its arguments would only take room. One with a name
+        // may have to be sent once more, with what its server has asked for.
+        let arguments = match &self.finished {
+            None if *waits || handle.is_some() => Some(request.arguments.clone()),
+            _ => None,
+        };
+        let caller = request.run.as_ref();
         let record = LongRecord {
             app: self.scope.app.clone(),
             of: self.scope.of.clone(),
@@ -161,17 +171,14 @@ impl LongCall {
             backend: request.route.backend.clone(),
             kind: request.route.kind,
             target: request.tool().into(),
-            origin: by.map(|by| (by.run.clone(), request.tool_use.clone())),
+            origin: caller.map(|caller| (caller.run.clone(), request.tool_use.clone())),
             slot: *slot,
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             peer: peer.clone(),
-            // A call that has ended is not made: its arguments would only take room. One with a
-            // name may have to be sent once more, with what its server has asked for.
-            arguments: ((*waits || handle.is_some()) && self.finished.is_none())
-                .then(|| request.arguments.clone()),
+            arguments,
             begun_at: begun.wall,
             begun_up: begun.up,
-            ended: self.finished.as_ref().map(|it| (it.told, Answer::clone(&it.answer))),
+            ended: self.finished.as_ref().map(|end| (end.wall, Answer::clone(&end.answer))),
         };
         Some(Change::Long(id.clone(), record))
     }
@@ -180,8 +187,8 @@ impl LongCall {
 /// The run that began a long call of an earlier process, as far as it is known here.
 #[derive(Debug, Default)]
 pub struct Beginning {
-    /// Cancels the call. A run that awaits its credential has no token; `cancel_of` finds the call by
-    /// its run.
+    /// Cancels the call. A run that awaits its credential has no token; `cancel_of` finds the call
+    /// by its run.
     pub stop: CancellationToken,
     pub trace: Context,
 }
@@ -196,17 +203,24 @@ impl Calls {
         for (id, record) in kept {
             self.restore_long_call(&id, record, &begun_by);
         }
-        let gone = make_room(&mut self.long.calls.lock());
-        self.long.erase(gone);
+        let forgotten = make_room(&mut self.long.calls.lock());
+        self.long.erase(forgotten);
     }
 
+    /// Restores one long call:
+    ///
+    /// 1. A result is kept for as long as it would have been without the restart.
+    /// 2. A call that had not reached its tool is made, if its time is not over.
+    /// 3. A call whose work has a name is asked for at its peer.
+    /// 4. Any other call may have been made. It is never made again, and its outcome is told as
+    ///    unknown.
     fn restore_long_call(
         self: &Arc<Self>,
         id: &CallId,
         record: LongRecord,
         begun_by: impl Fn(&Of, Option<&CallingRun>) -> Beginning,
     ) {
-        let begun = Moment { wall: record.begun_at, up: record.begun_up };
+        let started = Moment { wall: record.begun_at, up: record.begun_up };
         let LongRecord { app, of, backend, kind, .. } = record;
         let scope = Scope { app, of };
         let target = Target::Tool { name: record.target, input: None };
@@ -217,15 +231,18 @@ impl Calls {
             Some((run, tool_use)) => (scope.of.calling_run(run), tool_use),
             None => (None, "".into()),
         };
-        if let Some((told, answer)) = record.ended {
+        if let Some((wall, answer)) = record.ended {
             // If the age is not known, the result is kept rather too long than too short.
-            let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
+            let age = self.journal.since(Moment { wall, up: None }).unwrap_or_default();
             if age >= KEEP {
                 self.long.erase([id.clone()]);
             } else {
-                let finished = Some(Finished::new(told, answer));
-                let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
-                let call = LongCall { backend: Some(route.backend), ..call };
+                let finished = Some(Finished::new(wall, answer));
+                let stop = CancellationToken::new();
+                let call = LongCall {
+                    backend: Some(route.backend),
+                    ..LongCall::new(scope, &record.tool, None, finished, stop)
+                };
                 self.long.calls.lock().insert(id.clone(), call);
             }
             return;
@@ -246,33 +263,34 @@ impl Calls {
             handle: record.handle.map(Handle),
             peer: record.peer,
             waits,
-            begun,
+            begun: started,
         };
         let Beginning { stop, trace } = begun_by(&scope.of, request.run.as_ref());
         // If it is not known how long the call has run, its time counts as over.
-        let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
+        let spent = self.journal.since(started).unwrap_or(Duration::MAX);
         let within = self.settings().limits.pending_timeout;
-        let left = within.saturating_sub(spent);
+        let remaining = within.saturating_sub(spent);
         let name = &request.name;
         let over = match (&work.handle, waits) {
-            (None, true) => (left < LEAST_BUDGET).then(|| sentences::restart_left_no_time(name)),
-            (Some(_), _) if !left.is_zero() => None,
+            (None, true) if remaining >= LEAST_BUDGET => None,
+            (None, true) => Some(sentences::restart_left_no_time(name)),
+            (Some(_), _) if !remaining.is_zero() => None,
             _ => Some(pending::lost(name)),
         };
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
         let recorder = CallRecorder::long(self.keeping(&scope.app), &work, spent);
         recorder.goes_on((Arc::clone(&self.long), id.clone()));
-        let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
-        self.long.calls.lock().insert(id.clone(), call);
+        let long_call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
+        self.long.calls.lock().insert(id.clone(), long_call);
         if let Some(why) = over {
             self.long.finish(id, Answer::Error(why));
             return;
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
-        let call = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
+        let active = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
         // It has had its first answer from an earlier process.
-        call.observer.running.pending();
-        let executed = Arc::clone(self).execute(Arc::clone(&call));
-        self.spawn_long(executed, call, id.clone(), stop);
+        active.observer.running.pending();
+        let executed = Arc::clone(self).execute(Arc::clone(&active));
+        self.spawn_long(executed, active, id.clone(), stop);
     }
 }

@@ -207,7 +207,8 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     let path = dir.path().join("journal");
     let journal = Arc::new(Journal::open(&path, false).unwrap().0);
     let calls = LongCalls::kept_in(Arc::clone(&journal));
-    // Each copy has a name of its own: the thread of an earlier one may not have closed its file yet.
+    // Each copy has a name of its own: the thread of an earlier one may not have closed its file
+    // yet.
     let kept = async |copy: &str| {
         journal.commit(Vec::new()).await.unwrap();
         let copy = dir.path().join(copy);

@@ -397,7 +397,7 @@ pub(super) async fn runtime(check: &mut Check, context: &Context<'_>, runtime: &
 /// The cure for a missing token.
 fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
     match mantyx.token_failure() {
-        Some(failure) if failure.grant_ended => upstream::LOG_IN_ANEW,
+        Some(failure) if failure.grant_ended => upstream::LOG_IN_AGAIN,
         Some(failure) if failure.passes => cures::BUSY,
         _ => cures::OAUTH,
     }

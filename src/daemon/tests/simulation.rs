@@ -1,9 +1,10 @@
-//! The whole daemon in one thread, in a world where chance decides: MANTYX, peers, apps, the operator
-//! and the disk do what a seed says, faults and crashes included. The daemon runs as it is; time is
-//! paused, so that hours take milliseconds. `laws` says what must hold whatever happens.
+//! The whole daemon in one thread, in a world where chance decides: MANTYX, peers, apps, the
+//! operator and the disk do what a seed says, faults and crashes included. The daemon runs as it
+//! is; time is paused, so that hours take milliseconds. `laws` says what must hold whatever
+//! happens.
 //!
-//! A seed that breaks a law is shown with a shortened list of its steps. `SIMULATION_SEED=7` runs one
-//! seed again, `SIMULATION_SEEDS=10000` that many, from that one on.
+//! A seed that breaks a law is shown with a shortened list of its steps. `SIMULATION_SEED=7` runs
+//! one seed again, `SIMULATION_SEEDS=10000` that many, from that one on.
 //!
 //! docs/design/simulation.md says what it is not, and how it came about.
 

@@ -24,7 +24,7 @@ use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::{Review, globs, visible};
 use crate::tls::certificate::Validity;
-use crate::upstream::{LOG_IN_ANEW, OpenError};
+use crate::upstream::{LOG_IN_AGAIN, OpenError};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -99,7 +99,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
-        let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cures::TOKEN.into() };
+        let cure = if failure.grant_ended { LOG_IN_AGAIN.into() } else { cures::TOKEN.into() };
         let message = guarded(Some(message), status::NO_TOKEN);
         cases.push(("upstream", message, cure));
     }

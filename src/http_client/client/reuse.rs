@@ -8,8 +8,8 @@ use http::header::HeaderValue;
 use http::{HeaderMap, Version};
 
 /// The longest idle times, in milliseconds. Few values suffice: the time that a server announces is
-/// rounded down, so that it is never exceeded. Each has its own pool of connections. The second value is 900 because a server may close
-/// after one second without announcing it.
+/// rounded down, so that it is never exceeded. Each has its own pool of connections. The second
+/// value is 900 because a server may close after one second without announcing it.
 pub(super) const MILLIS: [u64; 7] = [0, 900, 2000, 4000, 14_000, 29_000, 59_000];
 
 /// Subtracted from the time that a server announces, in seconds. The server's clock starts when it

@@ -10,7 +10,7 @@ use tracing::info;
 use crate::clock;
 use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
 use crate::journal::room;
-use crate::limits::oldest::{over_bytes, over_count};
+use crate::limits::oldest::{Entry, over_bytes, over_count};
 use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
 use crate::model::{AppName, Moment};
 use crate::run_store::{Inner, KEEP_COUNT, KEEP_ENDED, RunStore};
@@ -18,8 +18,9 @@ use crate::run_store::{Inner, KEEP_COUNT, KEEP_ENDED, RunStore};
 impl RunStore {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
     pub fn awaiting_credential(&self, app: Option<&AppName>) -> usize {
-        let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == *app);
-        self.inner.lock().awaiting_credential.values().filter(is_seen).count()
+        let inner = self.inner.lock();
+        let runs = inner.awaiting_credential.values();
+        runs.filter(|run| app.is_none_or(|app| run.record.app == *app)).count()
     }
 }
 
@@ -33,21 +34,24 @@ impl Inner {
     ) -> Vec<Change> {
         let mut changes = Vec::new();
         let now = u128::from(clock::millis());
-        let idle = self
-            .awaiting_credential
-            .iter()
-            .filter(|(key, run)| !self.may_come_back(key, run.record.given_up));
-        let idle: Vec<_> = idle.map(|(key, run)| (run, (last_sign(run), key.clone()))).collect();
-        let is_old = |at: u64| now.saturating_sub(u128::from(at)) > KEEP_ENDED.as_millis();
-        let mut forget: Vec<_> = idle
-            .iter()
-            .filter(|(_, (at, _))| is_old(*at))
-            .map(|(_, (_, key))| (key.clone(), "its last start, end or call is over a day ago"))
-            .collect();
-        let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
-        let beyond = over_count(KEEP_COUNT, others.map(|(run, it)| (&run.record.app, it)));
-        forget.extend(beyond.into_iter().map(|key| (key, "its app has too many such runs")));
-        for (key, why) in forget {
+        let (mut old, mut recent) = (Vec::new(), Vec::new());
+        for (key, run) in &self.awaiting_credential {
+            if self.may_come_back(key, run.record.given_up) {
+                continue;
+            }
+            let at = last_sign(run);
+            if now.saturating_sub(u128::from(at)) > KEEP_ENDED.as_millis() {
+                old.push(key.clone());
+            } else {
+                recent.push((&run.record.app, (at, key.clone())));
+            }
+        }
+        let too_many = over_count(KEEP_COUNT, recent.into_iter());
+        let forgotten = old
+            .into_iter()
+            .map(|key| (key, "its last start, end or call is over a day ago"))
+            .chain(too_many.into_iter().map(|key| (key, "its app has too many such runs")));
+        for (key, why) in forgotten {
             let Some(run) = self.awaiting_credential.remove(&key) else { continue };
             info!(
                 run = %run.record.key.run,
@@ -60,9 +64,9 @@ impl Inner {
         }
         for call in self.awaiting_credential.values_mut().flat_map(|run| &mut run.calls) {
             let received = Moment { wall: call.record.received_at, up: call.record.received_up };
-            let is_over = since(received).is_none_or(|ago| ago >= LOCAL_TOOL_TIMEOUT);
+            let too_late = since(received).is_none_or(|ago| ago >= LOCAL_TOOL_TIMEOUT);
             // Work that its peer has named is asked for, however late it is.
-            if is_over && call.record.handle.is_none() && call.record.args.take().is_some() {
+            if too_late && call.record.handle.is_none() && call.record.args.take().is_some() {
                 changes.push(Change::Call(call.key.clone(), call.record.clone()));
             }
         }
@@ -74,10 +78,10 @@ impl Inner {
     /// without its arguments is not made; if it may have been made, its outcome is unknown.
     fn make_room_for_awaiting(&mut self) -> Vec<Change> {
         let calls = self.awaiting_credential.iter().flat_map(|(key, run)| {
-            let sized = run.calls.iter().enumerate().map(|(at, call)| (at, call, size(call)));
-            let large = sized.filter(|(_, _, size)| *size > 0);
-            large.map(move |(at, call, size)| {
-                (&run.record.app, (call.record.received_at, size, (key.clone(), at)))
+            let with_content = run.calls.iter().enumerate().filter(|(_, call)| size(call) > 0);
+            with_content.map(move |(at, call)| {
+                let order = call.record.received_at;
+                (&run.record.app, Entry { order, bytes: size(call), key: (key.clone(), at) })
             })
         });
         let mut changes = Vec::new();
@@ -95,10 +99,11 @@ impl Inner {
 /// The latest sign that the run is in use: its start, its end, or a call.
 fn last_sign(run: &KeptRun) -> Millis {
     let calls = run.calls.iter().map(|call| call.record.received_at);
-    let known = run.record.ended_at.into_iter().chain(calls).max();
-    known.map_or(run.record.started_at, |at| at.max(run.record.started_at))
+    let later = run.record.ended_at.into_iter().chain(calls).max();
+    later.map_or(run.record.started_at, |at| at.max(run.record.started_at))
 }
 
+/// The bytes of the journal that a call's arguments and answer take.
 fn size(call: &KeptCall) -> usize {
     call.record.args.as_ref().map_or(0, |args| args.get().len())
         + call.answer.as_ref().map_or(0, bytes::Bytes::len)

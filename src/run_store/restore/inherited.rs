@@ -32,22 +32,28 @@ pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
     (all, changes)
 }
 
+/// Gives `calls`, those of an earlier driver, to the last one.
+///
+/// A call that the last driver has itself stays as it is. If that driver has only noted that the
+/// call is another's, the earlier record takes the place of the note. Without it, no driver would
+/// answer the call after the restart.
 fn inherit(heir: &mut KeptRun, calls: Vec<KeptCall>, changes: &mut Vec<Change>) {
     let slot = heir.slot;
-    let is_same = |a: &KeptCall, b: &KeptCall| {
-        a.key.agent_run == b.key.agent_run && a.key.tool_use == b.key.tool_use
-    };
     for call in calls.into_iter().filter(|call| !call.record.is_others) {
-        match heir.calls.iter().position(|own| is_same(own, &call)) {
-            Some(own) if !heir.calls[own].record.is_others => continue,
-            Some(own) => drop(heir.calls.swap_remove(own)),
+        let place = heir.calls.iter().position(|own| {
+            own.key.agent_run == call.key.agent_run && own.key.tool_use == call.key.tool_use
+        });
+        match place {
+            Some(place) if !heir.calls[place].record.is_others => continue,
+            Some(place) => drop(heir.calls.swap_remove(place)),
             None => (),
         }
-        let call = moved(call, slot);
-        changes.push(Change::Call(call.key.clone(), call.record.clone()));
-        let answer = call.answer.clone();
-        changes.extend(answer.map(|body| Change::Answer(call.key.clone(), body)));
-        heir.calls.push(call);
+        let inherited = moved(call, slot);
+        changes.push(Change::Call(inherited.key.clone(), inherited.record.clone()));
+        if let Some(body) = &inherited.answer {
+            changes.push(Change::Answer(inherited.key.clone(), body.clone()));
+        }
+        heir.calls.push(inherited);
     }
 }
 

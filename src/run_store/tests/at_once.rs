@@ -10,8 +10,8 @@ use crate::journal::record::Kept;
 use crate::model::recovery::Stage;
 use crate::runs::Access;
 
-/// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
-/// by another span each time. What both have to say of each round.
+/// Has two threads begin each round at the same moment, as nearly as they can: one is a little
+/// later, by another span each time. What both have to say of each round.
 fn at_once<T: Send>(rounds: usize, work: [&(dyn Fn(usize) -> T + Sync); 2]) -> Vec<Vec<T>> {
     let (arrived, runtime) = (AtomicUsize::new(0), tokio::runtime::Handle::current());
     let (arrived, runtime) = (&arrived, &runtime);
@@ -77,8 +77,8 @@ async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_st
     }
 }
 
-/// An answer comes back unwanted while the stream is opened: either it is posted again by the driver,
-/// or it is not kept.
+/// An answer comes back unwanted while the stream is opened: either it is posted again by the
+/// driver, or it is not kept.
 #[tokio::test]
 async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_given_up() {
     let harness = Harness::start(None).await;

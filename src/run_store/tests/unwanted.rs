@@ -1,5 +1,5 @@
-//! Answers that MANTYX does not want while it does not show their run: where they are kept, how many,
-//! and that they are posted again.
+//! Answers that MANTYX does not want while it does not show their run: where they are kept, how
+//! many, and that they are posted again.
 
 use serde_json::Value;
 

@@ -14,13 +14,30 @@ use crate::model::run::Work;
 use crate::model::{Call, Ending};
 use crate::runs::answer;
 
+/// A call that is to be answered, and how.
+pub(super) struct CallTask {
+    pub(super) call: Call,
+    pub(super) task: Task,
+    pub(super) recorder: Arc<CallRecorder>,
+}
+
 impl Driver {
-    /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`.
+    /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`,
+    /// which the caller gives to the journal before it begins a task.
+    ///
+    /// For each call, in this order:
+    ///
+    /// 1. The state's decision says whether the bridge answers the call at all.
+    /// 2. The driver claims the call. Another driver may read the same call in another stream, and
+    ///    both would make it. A call that the other one has is marked as left to others for good,
+    ///    so that this driver does not make it after the other one has ended and is forgotten.
+    /// 3. A new call needs room in the app's share of the journal, and is refused without it. A
+    ///    call whose earlier record is lost is made only if it is repeatable.
     pub(super) fn tasks(
         &self,
         calls: Vec<(Call, Work)>,
         changes: &mut Vec<Change>,
-    ) -> Vec<(Call, Task, Arc<CallRecorder>)> {
+    ) -> Vec<CallTask> {
         let mut tasks = Vec::with_capacity(calls.len());
         for (call, work) in calls {
             let run = &self.run.key.run;
@@ -44,9 +61,9 @@ impl Driver {
                     continue;
                 }
             }
-            let is_claimed = self.ownership.claim(&self.run, &call);
+            let claimed = self.ownership.claim(&self.run, &call);
             let recorder = self.run.recorder(&self.context.calls, &*self.ownership, &call);
-            if !is_claimed {
+            if !claimed {
                 warn!(
                     %run, toolUseId = %tool_use,
                     "the call belongs to another driver; this one does not make it"
@@ -69,7 +86,7 @@ impl Driver {
                 Work::Nothing | Work::Hold | Work::Altered | Work::Astray => continue,
             };
             changes.push(recorder.change());
-            tasks.push((call, task, recorder));
+            tasks.push(CallTask { call, task, recorder });
         }
         tasks
     }

@@ -34,7 +34,8 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(2 * 60);
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u32,
-    left: u32,
+    /// How many posts of the budget remain.
+    remaining: u32,
     /// The end of the window.
     reset: Instant,
     last: Option<Instant>,
@@ -64,41 +65,48 @@ pub(super) struct Post {
 
 /// The budget as an answer of MANTYX shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::upstream) struct Told {
+pub(in crate::upstream) struct Announced {
     limit: u32,
-    left: u32,
+    remaining: u32,
     /// The time until the window ends.
     reset: Option<Duration>,
 }
 
 impl Window {
     pub(super) fn new(now: Instant) -> Self {
-        let left = DEFAULT_LIMIT;
-        let reset = now + LENGTH;
-        let metering = Metering::Unknown;
-        Self { limit: DEFAULT_LIMIT, left, reset, last: None, on_their_way: 0, taken: 0, metering }
+        Self {
+            limit: DEFAULT_LIMIT,
+            remaining: DEFAULT_LIMIT,
+            reset: now + LENGTH,
+            last: None,
+            on_their_way: 0,
+            taken: 0,
+            metering: Metering::Unknown,
+        }
     }
 
     /// The earliest time for the next post; if that is now or past, it may be sent.
     pub(super) fn next(&mut self, now: Instant) -> Instant {
         if now >= self.reset {
-            self.left = self.limit;
+            self.remaining = self.limit;
             self.reset = now + LENGTH;
         }
-        let spread =
-            |last: Instant| last + self.reset.saturating_duration_since(last) / (self.left + 1);
-        match self.metering {
-            Metering::No => now,
-            Metering::Unknown => self.last.map_or(now, |last| last + FIRST_ANSWER),
-            Metering::Yes if self.left == 0 => self.reset,
-            Metering::Yes if self.left > self.limit / SPREAD_SHARE => now,
-            Metering::Yes => self.last.map_or(now, spread),
+        match (self.metering, self.last) {
+            (Metering::No, _) => now,
+            (Metering::Unknown, Some(last)) => last + FIRST_ANSWER,
+            (Metering::Yes, _) if self.remaining == 0 => self.reset,
+            (Metering::Yes, _) if self.remaining > self.limit / SPREAD_SHARE => now,
+            // The rest of the budget, spread over the rest of the window.
+            (Metering::Yes, Some(last)) => {
+                last + self.reset.saturating_duration_since(last) / (self.remaining + 1)
+            }
+            (Metering::Unknown | Metering::Yes, None) => now,
         }
     }
 
     /// Takes one post from the budget.
     pub(super) fn take(&mut self, now: Instant) -> Post {
-        self.left = self.left.saturating_sub(1);
+        self.remaining = self.remaining.saturating_sub(1);
         self.last = Some(now);
         let alone = self.on_their_way == 0;
         self.on_their_way += 1;
@@ -112,26 +120,27 @@ impl Window {
     }
 
     /// Records an answer of MANTYX to `post`, or to a request of an app. It may show the budget.
-    pub(super) fn heard(&mut self, told: Option<Told>, post: Option<Post>, now: Instant) {
-        let Some(told) = told else {
+    ///
+    /// Answers to concurrent posts come in any order, so their numbers may be older than those of
+    /// the window. Only the answer to a post that was alone is exact. If every answer were, an old
+    /// one would give back posts that are spent, and MANTYX would refuse the next ones.
+    pub(super) fn note(&mut self, budget: Option<Announced>, post: Option<Post>, now: Instant) {
+        let Some(budget) = budget else {
             if self.metering == Metering::Unknown {
                 self.metering = Metering::No;
             }
             return;
         };
         self.metering = Metering::Yes;
-        // Answers to concurrent posts come in any order, so their numbers may be older than the
-        // known ones. Only the answer to a post that was alone is exact.
-        let is_exact = post.is_some_and(|post| post.alone && post.nth == self.taken);
-        self.left = if is_exact {
-            told.left
-        } else if told.limit == self.limit {
-            self.left.min(told.left)
+        self.remaining = if post.is_some_and(|post| post.alone && post.nth == self.taken) {
+            budget.remaining
+        } else if budget.limit == self.limit {
+            self.remaining.min(budget.remaining)
         } else {
-            told.left.saturating_sub(self.on_their_way)
+            budget.remaining.saturating_sub(self.on_their_way)
         };
-        self.limit = told.limit;
-        if let Some(reset) = told.reset {
+        self.limit = budget.limit;
+        if let Some(reset) = budget.reset {
             self.reset = now + reset + ROUNDING;
         }
     }
@@ -139,31 +148,38 @@ impl Window {
     /// Records that MANTYX has refused a post, and accepts none for `time`.
     pub(super) fn refused(&mut self, time: Duration, now: Instant) {
         self.metering = Metering::Yes;
-        self.left = 0;
+        self.remaining = 0;
         self.reset = now + time;
     }
 
     /// Whether it equals a new window, so that it need not be kept.
-    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
+    pub(super) fn is_as_new(&self, now: Instant) -> bool {
         now >= self.reset + LENGTH
     }
 }
 
-impl Told {
+impl Announced {
     /// Reads the headers of an answer. `None` if they say nothing about the bucket of result posts.
     /// `wall` is the time of day.
     pub(in crate::upstream) fn read(headers: &HeaderMap, wall: SystemTime) -> Option<Self> {
-        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        if text(BUCKET).is_some_and(|bucket| !bucket.to_ascii_lowercase().contains("lifecycle")) {
+        let bucket = text(headers, BUCKET);
+        if bucket.is_some_and(|bucket| !bucket.to_ascii_lowercase().contains("lifecycle")) {
             return None;
         }
-        let number = |name| text(name)?.trim().parse::<u32>().ok();
-        let limit = number(LIMIT).filter(|limit| *limit > 0)?;
-        let left = number(REMAINING)?.min(limit);
-        let reset = text(RESET).and_then(|reset| reset.trim().parse().ok());
-        let reset = reset.filter(|reset: &f64| reset.is_finite());
-        Some(Self { limit, left, reset: reset.and_then(|reset| until(reset, wall)) })
+        let limit: u32 = text(headers, LIMIT)?.trim().parse().ok().filter(|limit| *limit > 0)?;
+        let remaining: u32 = text(headers, REMAINING)?.trim().parse().ok()?;
+        let reset: Option<f64> = text(headers, RESET).and_then(|reset| reset.trim().parse().ok());
+        Some(Self {
+            limit,
+            remaining: remaining.min(limit),
+            reset: reset.filter(|reset| reset.is_finite()).and_then(|reset| until(reset, wall)),
+        })
     }
+}
+
+/// The value of a header, if it is text.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
 }
 
 /// The time until a window ends. The protocol does not name the unit: seconds from now, or seconds
@@ -178,8 +194,7 @@ fn until(reset: f64, wall: SystemTime) -> Option<Duration> {
     } else {
         reset / 1000.0 - today
     };
-    let time = Duration::try_from_secs_f64(seconds.max(0.0)).ok()?;
-    (time <= LONGEST_WINDOW).then_some(time)
+    Duration::try_from_secs_f64(seconds.max(0.0)).ok().filter(|time| *time <= LONGEST_WINDOW)
 }
 
 #[cfg(test)]

@@ -112,7 +112,8 @@ impl Endpoint {
                 let failure = if is_unsent { HttpFailure::NotSent } else { HttpFailure::Lost };
                 failure(format!("{}: {error}", self.place()), cure)
             })?;
-            // A server that redirects has not run the request. Only 307 and 308 keep the method; other redirects turn a POST into a GET.
+            // A server that redirects has not run the request. Only 307 and 308 keep the method;
+            // other redirects turn a POST into a GET.
             let status = response.status();
             let repeats =
                 matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);

@@ -1,5 +1,5 @@
-//! The apps: they create runs and read them, call tools by hand, hand runs over, hang up anywhere, and
-//! try what they may not do.
+//! The apps: they create runs and read them, call tools by hand, hand runs over, hang up anywhere,
+//! and try what they may not do.
 
 mod client;
 mod reading;
@@ -65,7 +65,8 @@ impl AppState {
 }
 
 impl State {
-    /// The replicas do not know the runs and sessions any more of which their database knows nothing.
+    /// The replicas do not know the runs and sessions any more of which their database knows
+    /// nothing.
     pub(super) fn forget_unknown(&mut self, server: &Server) {
         for app in &mut self.apps {
             app.sessions.retain(|(id, _)| server.knows_session("acme", id));
@@ -185,8 +186,8 @@ async fn create_eval(world: &Arc<World>, app: usize) {
     }
 }
 
-/// Attaches an agent run of a new eval. Its driver and that of the eval may then have one call, at two
-/// replicas, of which one may be cut off from what they share.
+/// Attaches an agent run of a new eval. Its driver and that of the eval may then have one call, at
+/// two replicas, of which one may be cut off from what they share.
 async fn share_calls(world: &Arc<World>, eval: &str) {
     let agent_run = {
         let mut state = world.state();
@@ -309,8 +310,9 @@ async fn hand_over(world: &Arc<World>, app: usize) {
             Some(known[state.below(known.len())].clone())
         }
     };
-    // An agent run of an eval, which the eval's driver may not know yet. With credentials of its own,
-    // the app would have to show one for the agent run after a restart, too, and it reads evals alone.
+    // An agent run of an eval, which the eval's driver may not know yet. With credentials of its
+    // own, the app would have to show one for the agent run after a restart, too, and it reads
+    // evals alone.
     let agent_run = {
         let mut state = world.state();
         let evals: Vec<String> = state.apps[app]

@@ -117,8 +117,8 @@ impl State {
         self.disk.displaced.take_if(|displaced| inode.is_some_and(|now| now != displaced.inode));
     }
 
-    /// The process has ended. If it has not noticed what another program did to the journal, the operator
-    /// puts back what that had: otherwise requests with a key would be new ones.
+    /// The process has ended. If it has not noticed what another program did to the journal, the
+    /// operator puts back what that had: otherwise requests with a key would be new ones.
     pub(super) fn put_journal_back(&mut self) {
         self.note_replaced();
         if let Some(Displaced { bytes, .. }) = self.disk.displaced.take() {
@@ -141,8 +141,8 @@ impl State {
         io::ErrorKind::StorageFull.into()
     }
 
-    /// The law of small disks: at the end, when few records are live, the journal can be written. Answers
-    /// to requests with a key, which take `kept` bytes, stay for a day.
+    /// The law of small disks: at the end, when few records are live, the journal can be written.
+    /// Answers to requests with a key, which take `kept` bytes, stay for a day.
     pub(super) fn check_disk(&mut self, kept: u64) {
         let needed = 2 * (LIVE_AT_END + kept) + (64 << 10);
         let is_roomy = self.disk.capacity.is_none_or(|capacity| needed <= capacity);

@@ -1,5 +1,6 @@
-//! What must hold at the end. Laws that can be seen broken at once are where that happens: two effects
-//! (`peers`), two answers (`mantyx`), a call without permission (`operator`), a gap in a stream (`apps`).
+//! What must hold at the end. Laws that can be seen broken at once are where that happens: two
+//! effects (`peers`), two answers (`mantyx`), a call without permission (`operator`), a gap in a
+//! stream (`apps`).
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::model::{RunKey, RunKind};
 /// How long an answer may take to reach MANTYX, faults included.
 const TIME_TO_POST: Duration = Duration::from_secs(120);
 
-/// How long a call may go on after its app was told that its run is cancelled, lost requests included.
+/// How long a call may go on after its app was told that its run is cancelled, lost requests
+/// included.
 const TIME_TO_CANCEL: Duration = Duration::from_secs(75);
 /// How long ago a fault of replicas must be for a replica to hear of a cancellation.
 const BACK_AGAIN: Duration = Duration::from_secs(30);
@@ -90,8 +92,8 @@ impl State {
         }
     }
 
-    /// The process `at` is gone. Of the runs that it had refused, those are lost that its journal does not
-    /// have.
+    /// The process `at` is gone. Of the runs that it had refused, those are lost that its journal
+    /// does not have.
     pub(super) fn forget_refused(&mut self, at: usize) {
         for id in std::mem::take(&mut self.processes[at].refused) {
             let Some(run) = self.mantyx.runs.get_mut(&id) else { continue };
@@ -103,8 +105,8 @@ impl State {
         }
     }
 
-    /// The law of refusals: no call is made of a run that was refused to its app, which may have submitted
-    /// the run again.
+    /// The law of refusals: no call is made of a run that was refused to its app, which may have
+    /// submitted the run again.
     pub(super) fn check_refused(&mut self, intent: &str) {
         let mut runs = self.mantyx.runs.iter();
         let run = runs.find(|(_, run)| run.calls.values().any(|call| call.intent == intent));
@@ -141,8 +143,8 @@ impl State {
         open.map(|(id, _)| id.clone()).chain(unread).chain(driven).collect::<Vec<_>>().join(", ")
     }
 
-    /// The law of memory: at the end, nothing is held but answers to requests with a key, and what MANTYX
-    /// said when it refused streams.
+    /// The law of memory: at the end, nothing is held but answers to requests with a key, and what
+    /// MANTYX said when it refused streams.
     pub(super) fn check_memory(&mut self, at: usize) {
         let jobs = &self.peers.jobs;
         let is_large = |(body, _): &(String, Option<Value>)| {
@@ -163,8 +165,8 @@ impl State {
         }
     }
 
-    /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which was
-    /// there in time has reached MANTYX.
+    /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which
+    /// was there in time has reached MANTYX.
     pub(super) fn judge(&mut self) {
         let mut broken = self.denials();
         broken.extend(self.uncancelled());
@@ -173,8 +175,8 @@ impl State {
             for (tool_use, call) in calls {
                 let end = call.asked + CALL_TIMEOUT;
                 let is_late = |at: Duration| at + TIME_TO_POST > end;
-                // What takes long, or waits for a person, may be too late: the bridge cannot know how
-                // long ago MANTYX asked, and may have read that late.
+                // What takes long, or waits for a person, may be too late: the bridge cannot know
+                // how long ago MANTYX asked, and may have read that late.
                 let takes_long = match self.peers.jobs.get(&call.intent) {
                     Some(job) if job.tool == "survey" && job.effects == 0 => true,
                     Some(job) => is_late(job.done_at),
@@ -201,9 +203,9 @@ impl State {
         }
     }
 
-    /// The law of cancellations: once an app was told that its run is cancelled, the calls that were open
-    /// end, whichever replica makes them, and whatever they wait for. A replica that comes and goes may
-    /// not have heard of it.
+    /// The law of cancellations: once an app was told that its run is cancelled, the calls that
+    /// were open end, whichever replica makes them, and whatever they wait for. A replica that
+    /// comes and goes may not have heard of it.
     fn uncancelled(&self) -> Vec<String> {
         let of_replicas = self.processes.len() > 1;
         let runs = self.mantyx.runs.iter().filter(|(_, run)| of_replicas && run.is_driven);
@@ -229,9 +231,9 @@ impl State {
         late
     }
 
-    /// The law of truth: no answer says that a call was not made which has had its effect. (A call that
-    /// only reads may be sent again, and that may fail before it is sent. What could not be kept may be
-    /// unknown to the next process.)
+    /// The law of truth: no answer says that a call was not made which has had its effect. (A call
+    /// that only reads may be sent again, and that may fail before it is sent. What could not be
+    /// kept may be unknown to the next process.)
     fn denials(&self) -> Vec<String> {
         let calls = self.mantyx.runs.values().flat_map(|run| &run.calls);
         let lies = calls.filter_map(|(tool_use, call)| {

@@ -1,5 +1,5 @@
-//! The lives of a daemon: it begins, works, and stops or is killed, and begins again with what its disk
-//! has kept.
+//! The lives of a daemon: it begins, works, and stops or is killed, and begins again with what its
+//! disk has kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::watch::Watch;
 
 /// The most lives of one daemon.
 const LIVES: usize = 4;
-/// How long what has begun may take to come to its end: a call that outlives `pending_after` may take
-/// an hour.
+/// How long what has begun may take to come to its end: a call that outlives `pending_after` may
+/// take an hour.
 pub(super) const END_WITHIN: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// How a life ends.

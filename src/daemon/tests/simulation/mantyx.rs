@@ -88,8 +88,8 @@ pub(super) struct Call {
     pub(super) expired: bool,
     /// The bridge could not keep its answer: a later process may not know of it, and make the call.
     pub(super) is_unkept: bool,
-    /// The bridge need not answer it: a stream has sent it behind a later event, or MANTYX did not know
-    /// the run when the answer came, and showed its stream.
+    /// The bridge need not answer it: a stream has sent it behind a later event, or MANTYX did not
+    /// know the run when the answer came, and showed its stream.
     pub(super) is_excused: bool,
 }
 
@@ -122,8 +122,8 @@ async fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> r
     response.bytes().await.expect_err("it breaks")
 }
 
-/// The answer to a request of the bridge. What was sent takes effect although the bridge may not wait
-/// for the answer.
+/// The answer to a request of the bridge. What was sent takes effect although the bridge may not
+/// wait for the answer.
 pub(super) async fn exchange(
     world: Arc<World>,
     request: reqwest::Request,
@@ -200,7 +200,8 @@ async fn answer(
 }
 
 impl State {
-    /// What MANTYX replies to a request that has arrived; `None` if the request or the reply is lost.
+    /// What MANTYX replies to a request that has arrived; `None` if the request or the reply is
+    /// lost.
     fn reply(
         &mut self,
         (method, path, credential): (&Method, &str, &str),
@@ -255,8 +256,8 @@ impl State {
         if self.fault(25) {
             let passing = [401, 403, 408, 425, 429, 500, 502, 503, 504];
             let final_ones = [400, 404, 405, 409, 413, 415, 422];
-            // A result that is refused for good is another matter than one that is late, and `hides`
-            // is what makes runs unknown.
+            // A result that is refused for good is another matter than one that is late, and
+            // `hides` is what makes runs unknown.
             let may_be_final = !path.ends_with("/tool-results") && !path.ends_with("/stream");
             let status = match may_be_final && self.chance(400) {
                 true => final_ones[self.below(final_ones.len())],

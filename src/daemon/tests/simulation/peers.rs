@@ -1,6 +1,6 @@
-//! The MCP servers behind the bridge. What a call does there happens in the server's own time, whether
-//! or not the bridge still waits for it; each effect is counted by the intent of the model that wanted
-//! it.
+//! The MCP servers behind the bridge. What a call does there happens in the server's own time,
+//! whether or not the bridge still waits for it; each effect is counted by the intent of the model
+//! that wanted it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Two daemons that share a database. Each has a runtime, and so a clock and tasks of its own, on the one
-//! thread of the simulation: a replica that is frozen is one whose runtime does not run. The world has a
-//! third one, which never stops. They take turns of a few milliseconds, in an order that the seed says.
+//! Two daemons that share a database. Each has a runtime, and so a clock and tasks of its own, on
+//! the one thread of the simulation: a replica that is frozen is one whose runtime does not run.
+//! The world has a third one, which never stops. They take turns of a few milliseconds, in an order
+//! that the seed says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// For how long calls may have been held up by faults before they need no answer.
 const HELD_UP: Duration = Duration::from_secs(60);
-/// How long after it was asked for an answer may be posted that is not kept, if the database is away.
+/// How long after it was asked for an answer may be posted that is not kept, if the database is
+/// away.
 const UNKEPT_AFTER: Duration = Duration::from_secs(200);
 
 /// When replicas or their database could not do what they should.

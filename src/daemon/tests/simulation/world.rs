@@ -1,4 +1,5 @@
-//! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of death.
+//! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of
+//! death.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -316,8 +317,8 @@ impl State {
         };
     }
 
-    /// Sets the clock of the tasks that run now, which began when `passed` had passed; `None`: it stands
-    /// still at that.
+    /// Sets the clock of the tasks that run now, which began when `passed` had passed; `None`: it
+    /// stands still at that.
     pub(super) fn set_time(&mut self, passed: Duration, begun: Option<Instant>) {
         (self.passed, self.begun) = (passed, begun);
     }

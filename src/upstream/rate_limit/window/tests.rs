@@ -6,13 +6,13 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn told(limit: u32, left: u32, seconds: u64) -> Option<Told> {
-    Some(Told { limit, left, reset: Some(Duration::from_secs(seconds)) })
+fn told(limit: u32, left: u32, seconds: u64) -> Option<Announced> {
+    Some(Announced { limit, remaining: left, reset: Some(Duration::from_secs(seconds)) })
 }
 
 /// When each of `count` posts goes, in seconds from now, all of which want to go at once and are
-/// answered at once, by a MANTYX that counts windows of `window` seconds from the first post on; and
-/// how many it refused.
+/// answered at once, by a MANTYX that counts windows of `window` seconds from the first post on;
+/// and how many it refused.
 fn play(limit: u32, window: u64, count: usize) -> (Vec<f64>, usize) {
     let begin = Instant::now();
     let (mut budget, mut now) = (Window::new(begin), begin);
@@ -37,7 +37,7 @@ fn play(limit: u32, window: u64, count: usize) -> (Vec<f64>, usize) {
         budget.ended();
         let left = limit.saturating_sub(used);
         // As whole seconds, rounded up.
-        budget.heard(told(limit, left, (end - now).as_secs_f64().ceil() as u64), Some(post), now);
+        budget.note(told(limit, left, (end - now).as_secs_f64().ceil() as u64), Some(post), now);
     }
     (times, refused)
 }
@@ -75,7 +75,7 @@ fn the_second_post_waits_for_the_first_answer() {
     budget.take(now);
     assert_eq!(budget.next(now), now + SECOND, "not for ever");
     budget.ended();
-    budget.heard(None, None, now);
+    budget.note(None, None, now);
     for _ in 0..5000 {
         assert_eq!(budget.next(now), now, "nobody counts");
         budget.take(now);
@@ -92,23 +92,23 @@ fn answers_in_any_order_do_not_raise_what_is_left() {
     let mut budget = Window::new(now);
     let first = budget.take(now);
     budget.ended();
-    budget.heard(told(20, 19, 10), Some(first), now);
+    budget.note(told(20, 19, 10), Some(first), now);
     let burst: Vec<Post> = std::iter::repeat_with(|| budget.take(now)).take(13).collect();
-    assert_eq!(budget.left, 6);
+    assert_eq!(budget.remaining, 6);
     for (post, left) in burst.iter().zip([18, 6, 12, 7, 17, 8, 9, 10, 11, 13, 14, 15, 16]) {
         budget.ended();
-        budget.heard(told(20, left, 10), Some(*post), now);
-        assert_eq!(budget.left, 6);
+        budget.note(told(20, left, 10), Some(*post), now);
+        assert_eq!(budget.remaining, 6);
     }
     assert!(budget.next(now) > now, "no more than a third");
     // Another program of the same credential has left nothing.
-    budget.heard(told(20, 0, 10), None, now);
+    budget.note(told(20, 0, 10), None, now);
     assert_eq!(budget.next(now), now + 11 * SECOND);
     // To one that went alone: the window is one that slides.
     let alone = budget.take(now);
     budget.ended();
-    budget.heard(told(20, 14, 10), Some(alone), now);
-    assert_eq!((budget.left, budget.next(now)), (14, now));
+    budget.note(told(20, 14, 10), Some(alone), now);
+    assert_eq!((budget.remaining, budget.next(now)), (14, now));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn headers() {
                 headers.insert(name, HeaderValue::from_static(value));
             }
         }
-        Told::read(&headers, wall)
+        Announced::read(&headers, wall)
     };
     for reset in ["42", "42.0", " 42", "1795000042", "1795000042000"] {
         for bucket in ["", "lifecycle", "developer_api:Lifecycle"] {
@@ -132,14 +132,18 @@ fn headers() {
     }
     assert_eq!(read("", "1794999999"), told(600, 599, 0), "a clock that is ahead");
     for reset in ["", "soon", "86400", "NaN", "inf", "1e300", "1799000000"] {
-        assert_eq!(read("", reset), Some(Told { limit: 600, left: 599, reset: None }), "{reset}");
+        assert_eq!(
+            read("", reset),
+            Some(Announced { limit: 600, remaining: 599, reset: None }),
+            "{reset}"
+        );
     }
     for (name, value) in [(LIMIT, "0"), (LIMIT, "many"), (REMAINING, "-1")] {
         let mut headers = HeaderMap::new();
         headers.insert(LIMIT, HeaderValue::from_static("5"));
         headers.insert(REMAINING, HeaderValue::from_static("5"));
         headers.insert(name, HeaderValue::from_static(value));
-        assert_eq!(Told::read(&headers, wall), None);
+        assert_eq!(Announced::read(&headers, wall), None);
     }
-    assert_eq!(Told::read(&HeaderMap::new(), wall), None);
+    assert_eq!(Announced::read(&HeaderMap::new(), wall), None);
 }

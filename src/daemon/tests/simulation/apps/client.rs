@@ -96,8 +96,8 @@ impl AsyncRead for Near {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Polled, so that the apps hear of a death in an order that does not depend on how the process's
-        // tasks are dropped.
+        // Polled, so that the apps hear of a death in an order that does not depend on how the
+        // process's tasks are dropped.
         if self.death.as_mut().poll(cx).is_ready() {
             // Without replicas, the app's own life ends with that of the process.
             return match self.world.state().are_replicas() {

@@ -1,5 +1,5 @@
-//! How an app reads a run's stream. What it gets must be what MANTYX has said, event for event, except
-//! for the calls that the bridge answers.
+//! How an app reads a run's stream. What it gets must be what MANTYX has said, event for event,
+//! except for the calls that the bridge answers.
 
 use std::sync::Arc;
 use std::time::Duration;
