@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use self::link::{Link, LinkError};
-use crate::backend::NotRecorded;
+use crate::backend::{CallOutcome, NotRecorded};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::calls::CalledBy;
@@ -38,7 +38,7 @@ use crate::limits::ring::Ring;
 use crate::metrics::Counter;
 use crate::model::catalog::hex;
 use crate::model::words::words;
-use crate::model::{Answer, AppName, Call, CallingRun, Made, Offer, Route, pending, runtime_call};
+use crate::model::{Answer, AppName, Call, CallingRun, Offer, Route, pending, runtime_call};
 use crate::run_store::RunStore;
 
 /// The most calls of one runtime that are made, or whose answers are posted for the first time.
@@ -359,7 +359,7 @@ impl Runtime {
         }
         let by = CalledBy { run: Some(run), client: None };
         let trace = self.runs.context.traces.context(None);
-        let Made { answer, .. } =
+        let CallOutcome { answer, .. } =
             self.runs.calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
         let mut answer_held = budget.hold_for(Some(self.name.clone()));
         // Once for the answer, and once for what it is posted as.
