@@ -71,7 +71,7 @@ impl GroupFiles {
         let identity = |(name, known): (&BackendName, &Snapshot)| {
             Some((name.to_string(), known.identity.as_ref()?.0.clone()))
         };
-        replica.has_backends(known.iter().filter_map(identity).collect());
+        replica.set_backends(known.iter().filter_map(identity).collect());
         let pins = registry.pins().into_iter();
         let mut own: Vec<_> =
             pins.map(|(name, pins)| (format!("{PINS}{name}"), tool_pins::write(&pins))).collect();
