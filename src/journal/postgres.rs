@@ -69,14 +69,14 @@ impl Display for Postgres {
     /// Where it is; neither its user nor a password.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { url, schema, group, .. } = self;
-        let mut hosts = Vec::new();
+        let mut names = Vec::new();
         for host in url.get_hosts() {
-            hosts.push(match host {
+            names.push(match host {
                 Host::Tcp(name) => name.clone(),
                 Host::Unix(path) => path.display().to_string(),
             });
         }
-        let hosts = hosts.join(", ");
+        let hosts = names.join(", ");
         write!(f, "{hosts}, schema {schema}, group {group}")
     }
 }
