@@ -123,7 +123,7 @@ fn own_files(registry: &Registry, replica: &Replica) -> Vec<(String, String)> {
             identities.push((name.to_string(), identity.0.clone()));
         }
     }
-    replica.has_backends(identities.into_iter().collect());
+    replica.set_backends(identities.into_iter().collect());
     let mut files = Vec::new();
     for (name, pins) in registry.pins() {
         files.push((format!("{PINS}{name}"), tool_pins::write(&pins)));

@@ -184,24 +184,24 @@ impl Journal {
 
     fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {
         let shared: Arc<Shared> = Arc::default();
-        let (writer, kept) = Writer::open(path, has_run, max_size, Arc::clone(&shared))?;
-        let (jobs, given) = mpsc::channel();
+        let (writer, past) = Writer::open(path, has_run, max_size, Arc::clone(&shared))?;
+        let (jobs, queue) = mpsc::channel();
         let mut this = Self::new(jobs, shared, Place::File(None));
-        let mut kept = kept.unwrap_or_else(|late| {
+        let mut records = past.unwrap_or_else(|late| {
             *this.late.lock() = Some(late);
             // Numbers of runs that the file cannot have.
             Kept { last_slot: clock::millis(), ..Kept::default() }
         });
-        this.take_in(&mut kept);
+        this.take_in(&mut records);
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
-            crate::simulated::spawn_writer(writer.run_in(world, given));
-            return Ok((this, kept));
+            crate::simulated::spawn_writer(writer.run_in(world, queue));
+            return Ok((this, records));
         }
-        let desk = Arc::new(Desk::new(writer, given, FAST));
+        let desk = Arc::new(Desk::new(writer, queue, FAST));
         this.place = Place::File(Some(Arc::clone(&desk)));
         this.writer = spawn(move || desk.run())?;
-        Ok((this, kept))
+        Ok((this, records))
     }
 
     fn new(jobs: mpsc::Sender<Job>, shared: Arc<Shared>, place: Place) -> Self {
@@ -243,19 +243,19 @@ impl Journal {
         let lock = Some(Lock::take(path, false)?);
         let shared: Arc<Shared> = Arc::default();
         let (replica, events) = Replica::new(settings, upstream, Arc::clone(&shared));
-        let (jobs, given) = mpsc::channel();
-        let writing = postgres::Writer::new(Arc::clone(&replica));
+        let (jobs, queue) = mpsc::channel();
+        let writer = postgres::Writer::new(Arc::clone(&replica));
         let keeper = Keeper::new(Arc::clone(&replica));
         let place = Place::Database(replica);
         let mut this = Self::new(jobs, shared, place);
         this.lock = lock;
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
-            crate::simulated::spawn_writer(writing.run_in(world, given));
+            crate::simulated::spawn_writer(writer.run_in(world, queue));
             return Ok((this, keeper, events));
         }
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        this.writer = runtime.and_then(|runtime| spawn(move || writing.run(&runtime, &given)))?;
+        this.writer = runtime.and_then(|runtime| spawn(move || writer.run(&runtime, &queue)))?;
         Ok((this, keeper, events))
     }
 
@@ -273,8 +273,8 @@ impl Journal {
 
     /// What the journal has lost, unless that was long ago.
     pub fn lost(&self) -> Option<LossRecord> {
-        let lost = self.health().lost?;
-        lost.matters(clock::moment(), self.noted.load(Ordering::Relaxed)).then_some(lost)
+        let noted = self.noted.load(Ordering::Relaxed);
+        self.health().lost.filter(|loss| loss.matters(clock::moment(), noted))
     }
 
     /// Notes a loss that is not damage to the file. `what` describes it for people.
@@ -287,7 +287,7 @@ impl Journal {
     /// Has `changes` written soon, after all that were given before, without waiting for it.
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver, the daemon has stopped.
-        self.give(changes, Waiter::Kept(None)).ok();
+        self.give(changes, Waiter::Keep(None)).ok();
         self.desk().inspect(|desk| desk.soon());
     }
 
@@ -298,11 +298,15 @@ impl Journal {
         }
     }
 
-    /// Has what was given written now, as the caller waits for it.
+    /// Has what was given written now, as the caller waits for it. Otherwise the thread would hold the
+    /// changes back for some milliseconds.
     async fn write_now(&self) {
         Turn(self.desk()).take().await;
     }
 
+    /// Queues `changes` for the writer. The order of these calls is the order in the file or the table.
+    /// The count of [`Replica::regained`] is read here, not by the writer: by then, this replica may have
+    /// lost the run and got it back, and a change of the driver before would count as one of today's.
     fn give(&self, changes: Vec<Change>, waiter: Waiter) -> Result<(), NotWritten> {
         let bytes = weight(&changes);
         self.shared.queue.add(bytes);
@@ -334,23 +338,26 @@ impl Journal {
         &self,
         changes: Vec<Change>,
     ) -> impl Future<Output = Result<(), NotWritten>> + Send + use<'_> {
-        let (done, written) = oneshot::channel();
-        let given = self.give(changes, Waiter::Told(done));
+        let (done, outcome) = oneshot::channel();
+        let queued = self.give(changes, Waiter::Commit(done));
         let turn = Turn(self.desk());
         async move {
-            given?;
+            queued?;
             // Not before, as the caller may hold a lock until it waits.
             turn.take().await;
-            self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten::Failed))
+            self.patient(outcome).await.and_then(Result::ok).unwrap_or(Err(NotWritten::Failed))
         }
     }
 
     /// A database that is away may come back: its thread tries on, and the caller does not wait for
-    /// ever. `None`: it has waited for long enough.
-    async fn patient<T>(&self, written: impl Future<Output = T>) -> Option<T> {
+    /// ever. `None`: the caller has waited for long enough.
+    ///
+    /// A file has no such bound: its writer says that it failed, and a caller that gave up before would
+    /// not know that its change is on disk.
+    async fn patient<T>(&self, outcome: impl Future<Output = T>) -> Option<T> {
         match self.place {
-            Place::File(..) => Some(written.await),
-            Place::Database(_) => timeout(PATIENCE, written).await.ok(),
+            Place::File(..) => Some(outcome.await),
+            Place::Database(_) => timeout(PATIENCE, outcome).await.ok(),
         }
     }
 
@@ -368,16 +375,16 @@ impl Journal {
         changes: Vec<Change>,
         within: Duration,
     ) -> Option<Bytes> {
-        let (done, written) = oneshot::channel();
+        let (done, is_first) = oneshot::channel();
         let needs_claim = changes.iter().any(is_claimed_refusal);
-        let _given = self.give(changes, Waiter::First(done)).is_ok();
+        let _queued = self.give(changes, Waiter::First(done)).is_ok();
         let is_closed = || self.closed.load(Ordering::Acquire);
         let Place::Database(replica) = &self.place else {
             self.write_now().await;
-            return (written.await.is_err() && is_closed()).then(Bytes::new);
+            return (is_first.await.is_err() && is_closed()).then(Bytes::new);
         };
         let deadline = Instant::now() + within;
-        let first = match timeout(within, written).await {
+        let first = match timeout(within, is_first).await {
             Ok(Ok(true)) => return None,
             Ok(Ok(false)) => timeout_at(deadline, replica.read_answer(key)).await.ok(),
             Ok(Err(_)) | Err(_) => return (needs_claim || is_closed()).then(Bytes::new),
@@ -414,7 +421,8 @@ impl Journal {
         timeout(PATIENCE, back).await.is_ok()
     }
 
-    /// Whether another replica drives the run.
+    /// Whether another replica drives the run. What the driver here still has to say about its calls is
+    /// then not posted: the other driver speaks for them.
     pub fn has_lost(&self, run: Slot) -> bool {
         self.replica().is_some_and(|replica| replica.has_lost(run))
     }
@@ -430,13 +438,13 @@ impl Journal {
         key: &RequestKey,
         record: &RequestRecord,
     ) -> Result<Option<RequestRecord>, NotWritten> {
-        let begun = vec![Change::Begin(key.clone(), record.clone())];
+        let changes = vec![Change::Begin(key.clone(), record.clone())];
         let Place::Database(replica) = &self.place else {
-            return self.commit(begun).await.map(|()| None);
+            return self.commit(changes).await.map(|()| None);
         };
-        let (done, written) = oneshot::channel();
-        self.give(begun, Waiter::First(done))?;
-        match self.patient(written).await {
+        let (done, is_first) = oneshot::channel();
+        self.give(changes, Waiter::First(done))?;
+        match self.patient(is_first).await {
             Some(Ok(true)) => Ok(None),
             Some(Ok(false)) => {
                 let first = replica.request(key).await.ok().flatten().ok_or(NotWritten::Failed)?;
@@ -450,14 +458,15 @@ impl Journal {
     /// Waits until all changes that were given before are written, however long that takes, or the
     /// journal is closed.
     pub async fn flushed(&self) {
-        let (done, written) = oneshot::channel();
-        if self.give(Vec::new(), Waiter::Kept(Some(done))).is_ok() {
+        let (done, settled) = oneshot::channel();
+        if self.give(Vec::new(), Waiter::Keep(Some(done))).is_ok() {
             self.write_now().await;
-            written.await.ok();
+            settled.await.ok();
         }
     }
 
-    /// Whether a call may be sent now: no other process can have taken over its run.
+    /// Whether a call may be sent now: no other process can have taken over its run. To be asked right
+    /// before the sending: the lease may run out while a caller waits for anything.
     pub fn may_dispatch(&self) -> bool {
         self.replica().is_none_or(Replica::holds_lease)
     }
@@ -467,10 +476,10 @@ impl Journal {
     ///
     /// `false`: a database is away, and the caller has waited for long enough.
     pub async fn keep(&self, changes: Vec<Change>) -> bool {
-        let (done, written) = oneshot::channel();
-        let given = self.give(changes, Waiter::Kept(Some(done)));
+        let (done, settled) = oneshot::channel();
+        let queued = self.give(changes, Waiter::Keep(Some(done)));
         self.write_now().await;
-        given.is_err() || self.patient(written).await.is_some()
+        queued.is_err() || self.patient(settled).await.is_some()
     }
 
     /// The kept answer to this call. `None`: there is none, or it cannot be read.
@@ -487,15 +496,18 @@ impl Journal {
 
     /// Whether the thread lives, and comes to what is given. A disk that fails does not end it.
     pub async fn lives(&self) -> bool {
-        let is_there = || self.writer.lock().as_ref().is_some_and(|thread| !thread.is_finished());
         if let Place::Database(_) = self.place {
-            // It may be waiting for the database.
-            return is_there();
+            // The thread may be waiting for the database.
+            return self.thread_runs();
         }
         let (done, passed) = oneshot::channel();
-        let given = self.give(Vec::new(), Waiter::Told(done)).is_ok();
+        let queued = self.give(Vec::new(), Waiter::Commit(done)).is_ok();
         self.write_now().await;
-        given && passed.await.is_ok() && (self.desk().is_none() || is_there())
+        queued && passed.await.is_ok() && (self.desk().is_none() || self.thread_runs())
+    }
+
+    fn thread_runs(&self) -> bool {
+        self.writer.lock().as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// The metrics of its writes.
@@ -544,7 +556,8 @@ impl Drop for Journal {
     }
 }
 
-/// Has what was given written when it is dropped, also if its caller is.
+/// Has what was given written when this is dropped, also if the caller is: a change whose caller was
+/// cancelled would otherwise wait for the next commit.
 struct Turn<'a>(Option<&'a Desk>);
 
 impl Turn<'_> {
@@ -569,7 +582,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Mutex<Option<JoinHa
 impl Shared {
     /// Notes that the database fails, and logs the first failure after a success. A failure of the
     /// first attempt counts as that, though there was no success.
-    fn fails(&self, why: &str) {
+    fn note_failure(&self, why: &str) {
         let before = self.health.lock().error.replace(why.to_owned());
         if before.is_none_or(|before| before == NOT_ASKED) {
             error!(why, "the journal cannot be written; no calls are made until it can");
@@ -578,9 +591,9 @@ impl Shared {
 
     /// Notes that the database works and is of no use to this bridge. Unlike a failure, that does
     /// not pass by itself, so it is logged whatever has failed before.
-    fn is_refused(&self, why: &str, cure: &str) {
-        let before = self.health.lock().error.replace(why.to_owned());
-        if before.as_deref() != Some(why) {
+    fn note_refusal(&self, why: &str, cure: &str) {
+        let last_error = self.health.lock().error.replace(why.to_owned());
+        if last_error.as_deref() != Some(why) {
             error!(
                 why,
                 cure, "the journal in PostgreSQL is not for this bridge; no calls are made"
@@ -589,7 +602,7 @@ impl Shared {
     }
 
     /// Notes that the database works.
-    fn works(&self) {
+    fn note_success(&self) {
         if self.health.lock().error.take().is_some() {
             info!("the journal can be written");
         }

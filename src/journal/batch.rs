@@ -2,6 +2,7 @@
 //!
 //! Must not: write.
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(super) const SOON: Duration = Duration::from_millis(1);
 
 /// What the thread is asked for.
 pub(super) enum Job {
-    /// `regained`: how often this replica had got runs from others by then.
+    /// `regained`: how often this replica had got runs from others by then ([`Group::regained`]).
     Write {
         changes: Vec<Change>,
         waiter: Waiter,
@@ -35,7 +36,7 @@ pub(super) enum Job {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) groups: Vec<Group>,
     pub(super) weight: usize,
     pub(super) stop: bool,
 }
@@ -46,7 +47,8 @@ impl Batch {
             Job::Stop => self.stop = true,
             Job::Write { changes, waiter, regained } => {
                 let first = self.changes.len();
-                self.waiting.push((first..first + changes.len(), waiter, regained));
+                let range = first..first + changes.len();
+                self.groups.push(Group { range, waiter, regained });
                 self.weight += weight(&changes);
                 self.changes.extend(changes);
             }
@@ -61,9 +63,11 @@ impl Batch {
 /// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
 /// caller waits for are held back for [`SOON`], so that they can share the sync of a commit. `None`:
 /// all senders are gone.
-pub(super) fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
+///
+/// A caller that waits is never held back: every call would take that much longer, twice.
+pub(super) fn gather(jobs: &mpsc::Receiver<Job>) -> Option<Batch> {
     let mut batch = Batch::default();
-    let mut next = match given.recv_timeout(RETRY) {
+    let mut next = match jobs.recv_timeout(RETRY) {
         Ok(job) => Some(job),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => return None,
@@ -74,30 +78,43 @@ pub(super) fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
         if batch.is_full() {
             break;
         }
-        let is_waited_for = |(_, waiter, _): &Waiting| !matches!(waiter, Waiter::Kept(None));
-        next = if batch.waiting.iter().any(is_waited_for) {
-            given.try_recv().ok()
+        next = if batch.groups.iter().any(|group| group.waiter.waits()) {
+            jobs.try_recv().ok()
         } else {
-            given.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+            jobs.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
         };
     }
     Some(batch)
 }
 
-/// The range of changes that were given together, who waits for them, and [`Job::Write`]'s count.
-pub(super) type Waiting = (std::ops::Range<usize>, Waiter, u64);
+/// The changes of one job in a batch. They are written together or not at all.
+pub(super) struct Group {
+    /// Their places in [`Batch::changes`].
+    pub(super) range: Range<usize>,
+    pub(super) waiter: Waiter,
+    /// How often this replica had got runs from others when they were given.
+    pub(super) regained: u64,
+}
 
 /// The caller that waits for changes to be written.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// It is told whether they were written; otherwise they are dropped.
-    Told(oneshot::Sender<Result<(), NotWritten>>),
-    /// It, if there is one, is told when the disk has written them or failed. The journal keeps what
-    /// it could not write.
-    Kept(Option<oneshot::Sender<()>>),
-    /// The same; it is told whether the answer or the request among the changes is the first of its key.
+    /// Gets whether the changes were written. Changes that were not are dropped: the caller takes back
+    /// what it was about to do.
+    Commit(oneshot::Sender<Result<(), NotWritten>>),
+    /// The sender, if there is one, is used when the disk has written the changes or failed. The journal
+    /// keeps what could not be written, and writes it later: what they record has happened.
+    Keep(Option<oneshot::Sender<()>>),
+    /// As [`Self::Keep`]; gets whether the answer or the request among the changes is the first of its
+    /// key.
     First(oneshot::Sender<bool>),
-    /// It gets the kept answer to this call from the writer of a file. A database is asked without its
+    /// Gets the kept answer to this call from the writer of a file. A database is asked without its
     /// writer.
     Answer(CallKey, oneshot::Sender<Option<Bytes>>),
+}
+
+impl Waiter {
+    fn waits(&self) -> bool {
+        !matches!(self, Self::Keep(None))
+    }
 }

@@ -48,13 +48,13 @@ pub(super) struct Desk {
 
 struct Side {
     writer: Writer,
-    given: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<Job>,
 }
 
 impl Desk {
-    pub(super) fn new(writer: Writer, given: mpsc::Receiver<Job>, fast: Duration) -> Self {
+    pub(super) fn new(writer: Writer, jobs: mpsc::Receiver<Job>, fast: Duration) -> Self {
         Self {
-            side: Mutex::new(Some(Side { writer, given })),
+            side: Mutex::new(Some(Side { writer, jobs })),
             open: AtomicUsize::new(0),
             is_asleep: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
@@ -77,18 +77,21 @@ impl Desk {
     }
 
     /// Has what was given written now, by the caller or the thread.
+    ///
+    /// A caller never waits for the lock: that would block the runtime's thread for as long as a sync
+    /// takes. After it has written, it looks once more for jobs that came meanwhile. Their callers may
+    /// have found the lock taken, and without the wake nothing would write them.
     pub(super) fn now(&self) {
         // A caller that holds the lock may not have seen this job. The thread may be about to wait.
-        let Some(mut held) = self.side.try_lock() else { return self.wake() };
-        let Some(side) = &mut *held else { return };
-        let is_for_callers = side.writer.last_sync() < self.fast && side.writer.queued() <= LITTLE;
-        if is_for_callers {
+        let Some(mut guard) = self.side.try_lock() else { return self.wake() };
+        let Some(side) = &mut *guard else { return };
+        if side.writer.last_sync() < self.fast && side.writer.queued() <= LITTLE {
             let batch = self.gather(side);
             side.writer.take(batch);
         }
-        let is_too_large = side.writer.is_too_large();
-        drop(held);
-        if is_too_large || self.open.load(Ordering::SeqCst) > 0 {
+        let needs_compaction = side.writer.is_too_large();
+        drop(guard);
+        if needs_compaction || self.open.load(Ordering::SeqCst) > 0 {
             self.wake();
         }
     }
@@ -97,7 +100,7 @@ impl Desk {
     fn gather(&self, side: &Side) -> Batch {
         let mut batch = Batch::default();
         while !batch.is_full() {
-            let Ok(job) = side.given.try_recv() else { break };
+            let Ok(job) = side.jobs.try_recv() else { break };
             self.open.fetch_sub(1, Ordering::SeqCst);
             batch.add(job);
         }
@@ -105,6 +108,9 @@ impl Desk {
     }
 
     /// Writes what callers do not, until [`Self::stop`]. Blocks the thread.
+    ///
+    /// `stops` is read before the queue is emptied: what was given before the stop is then in one of the
+    /// batches below.
     pub(super) fn run(self: &Arc<Self>) {
         *self.thread.lock() = Some(thread::current());
         let mut is_idle = true;
@@ -118,51 +124,52 @@ impl Desk {
             }
             let stops = self.stops.load(Ordering::SeqCst);
             is_idle = self.open.load(Ordering::SeqCst) == 0;
-            let mut held = self.side.lock();
-            let Some(side) = &mut *held else { return };
+            let mut guard = self.side.lock();
+            let Some(side) = &mut *guard else { return };
             loop {
                 let batch = self.gather(side);
-                let is_last = !batch.is_full();
+                let was_full = batch.is_full();
                 side.writer.take(batch);
-                if is_last {
+                if !was_full {
                     break;
                 }
             }
             if stops {
                 side.writer.close();
-                // With it, the lock on the file goes.
-                *held = None;
+                // This drops the lock on the file, too.
+                *guard = None;
                 return;
             }
             self.compact(&mut side.writer);
         }
     }
 
-    /// Makes the file smaller, if it is too large: by a thread of its own, beside what is written.
+    /// Makes the file smaller, if it is too large. Another thread writes the new file, so that commits
+    /// continue meanwhile.
     fn compact(self: &Arc<Self>, writer: &mut Writer) {
         if !writer.is_too_large() {
             return;
         }
         let Some((path, state)) = writer.begin_compaction() else { return writer.look_at_size() };
         let desk = Arc::clone(self);
-        let work = move || {
-            let written = Store::beside(&path, state);
+        let spawned = thread::Builder::new().name("compaction".to_owned()).spawn(move || {
+            let new_file = Store::beside(&path, state);
             // The lock is free again when this is dropped.
             let _old = match &mut *desk.side.lock() {
-                Some(side) => side.writer.end_compaction(written),
+                Some(side) => side.writer.end_compaction(new_file),
                 None => {
                     store::remove_compacted(&path);
                     None
                 }
             };
-        };
-        let spawned = thread::Builder::new().name("compaction".to_owned()).spawn(work);
+        });
         if let Err(error) = spawned {
             writer.end_compaction(Err(error.into()));
         }
     }
 
-    /// Waits until something is given, or it is time to look at the disk.
+    /// Waits until something is given, or it is time to look at the disk. The flag is set before the
+    /// queue is looked at: a job that comes in between sees the flag and wakes the thread.
     fn sleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
         if self.open.load(Ordering::SeqCst) == 0 && !self.is_urgent.load(Ordering::SeqCst) {

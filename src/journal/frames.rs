@@ -102,25 +102,31 @@ fn head(file: &[u8]) -> Head {
     if let Some((first, least)) = head.and_then(parse_file_head) {
         return Head::This(first, least);
     }
-    let is_ours = |head: &[u8; HEAD]| {
-        let mut head = *head;
-        head[MAGIC.len()] = VERSION;
-        parse_file_head(&head).is_some()
-    };
-    let version = file.strip_prefix(MAGIC).and_then(<[u8]>::first);
-    // A head that has the right checksum with this version is one of this version with a damaged
-    // byte.
-    match version {
-        Some(version) if *version > VERSION && !head.is_some_and(is_ours) => Head::Later,
+    match file.strip_prefix(MAGIC).and_then(<[u8]>::first) {
+        Some(version) if *version > VERSION && !head.is_some_and(is_ours_but_for_the_version) => {
+            Head::Later
+        }
         _ => Head::Damaged,
     }
 }
 
+/// Whether the head has the right checksum with this version: it is one of this version whose version
+/// byte is damaged. As one of a later version, it would keep the bridge from starting.
+fn is_ours_but_for_the_version(head: &[u8; HEAD]) -> bool {
+    let mut mended = *head;
+    mended[MAGIC.len()] = VERSION;
+    parse_file_head(&mended).is_some()
+}
+
 fn parse_file_head(head: &[u8; HEAD]) -> Option<(u64, usize)> {
-    let is_this = head.starts_with(MAGIC) && head[MAGIC.len()] == VERSION;
-    let is_right = crc32fast::hash(&head[..HEAD_SUM]) == little(&head[HEAD_SUM..]);
+    if !head.starts_with(MAGIC)
+        || head[MAGIC.len()] != VERSION
+        || crc32fast::hash(&head[..HEAD_SUM]) != little(&head[HEAD_SUM..])
+    {
+        return None;
+    }
     let least = usize::try_from(little_long(&head[16..24])).ok()?;
-    (is_this && is_right).then(|| (little_long(&head[8..16]), least))
+    Some((little_long(&head[8..16]), least))
 }
 
 /// The extent that begins `bytes`, as [`file_head`] wrote it.
@@ -142,7 +148,7 @@ pub(super) fn file_head(first: u64, least: u64) -> [u8; HEAD] {
     head
 }
 
-/// Goes through the frames of a file.
+/// Reads the frames of a file one after the other.
 struct Reader<'a> {
     file: &'a [u8],
     at: usize,
@@ -156,11 +162,16 @@ impl<'a> Reader<'a> {
         Self { file, at, next, contents: Contents { first: next, ..Contents::default() } }
     }
 
+    /// Reads to the end of the file, of which `least` bytes were on disk.
+    ///
+    /// A frame whose number is too low is no frame of this file: a disk that lost a write may show a
+    /// block of an older file there, with a right checksum. An unfinished frame below `least` is damage,
+    /// not a write that a crash cut short: its writer was told that the frame is on disk.
     fn read(mut self, least: usize) -> Contents<'a> {
         while self.at < self.file.len() {
-            match whole(self.file, self.at) {
-                Some(found) if self.next.is_none_or(|next| found.number >= next) => {
-                    self.take(found);
+            match intact_frame(self.file, self.at) {
+                Some(frame) if self.next.is_none_or(|next| frame.number >= next) => {
+                    self.take(frame);
                 }
                 _ if self.at >= least && is_cut_short(&self.file[self.at..]) => break,
                 _ => self.skip(),
@@ -174,30 +185,30 @@ impl<'a> Reader<'a> {
         self.contents
     }
 
-    fn take(&mut self, found: IntactFrame<'a>) {
-        if let Some(next) = self.next.filter(|next| *next < found.number) {
-            self.lose(self.at, 0, Some(found.number - next));
+    fn take(&mut self, frame: IntactFrame<'a>) {
+        if let Some(next) = self.next.filter(|next| *next < frame.number) {
+            self.lose(self.at, 0, Some(frame.number - next));
         }
-        self.contents.payloads.push(found.payload);
-        self.contents.noted = self.contents.noted.max(found.written_at);
-        self.at += FRAME_HEAD + found.payload.len();
-        self.next = Some(found.number.saturating_add(1));
+        self.contents.payloads.push(frame.payload);
+        self.contents.noted = self.contents.noted.max(frame.written_at);
+        self.at += FRAME_HEAD + frame.payload.len();
+        self.next = Some(frame.number.saturating_add(1));
     }
 
     /// Goes to the next frame behind damaged bytes, or to the end.
     fn skip(&mut self) {
         let rest = self.file.get(self.at + 1..).unwrap_or_default();
-        let is_next = |at: &usize| {
-            let found = whole(self.file, *at);
-            found.is_some_and(|found| self.next.is_none_or(|next| found.number >= next))
-        };
-        let marks = memmem::find_iter(rest, &MARK).map(|at| self.at + 1 + at);
-        let to = { marks }.find(is_next);
-        // Behind the last frame, there is no next number that would tell how many are lost.
-        let known = to.is_some() && self.next.is_some();
-        let to = to.unwrap_or(self.file.len());
-        self.lose(self.at, to - self.at, known.then_some(0));
-        self.at = to;
+        let mut marks = memmem::find_iter(rest, &MARK).map(|at| self.at + 1 + at);
+        let next_frame = marks.find(|at| {
+            let frame = intact_frame(self.file, *at);
+            frame.is_some_and(|frame| self.next.is_none_or(|next| frame.number >= next))
+        });
+        // Of frames that are lost in the middle, `take` tells the count by the numbers. Behind the last
+        // frame, there is no next number.
+        let frames = if next_frame.is_some() && self.next.is_some() { Some(0) } else { None };
+        let end = next_frame.unwrap_or(self.file.len());
+        self.lose(self.at, end - self.at, frames);
+        self.at = end;
     }
 
     fn lose(&mut self, at: usize, bytes: usize, frames: Option<u64>) {
@@ -215,22 +226,29 @@ struct IntactFrame<'a> {
     payload: &'a [u8],
 }
 
-/// The frame at `at`, if it is whole.
-fn whole(file: &[u8], at: usize) -> Option<IntactFrame<'_>> {
+/// The frame at `at`, if all of its bytes are there and right.
+fn intact_frame(file: &[u8], at: usize) -> Option<IntactFrame<'_>> {
     let (head, rest) = file.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
     let payload = rest.get(..parse_head(head)?)?;
-    let is_right = crc32fast::hash(payload) == little(&head[24..28]);
+    if crc32fast::hash(payload) != little(&head[24..28]) {
+        return None;
+    }
     let written_at = little_long(&head[16..24]);
-    is_right.then_some(IntactFrame { number: little_long(&head[8..16]), written_at, payload })
+    Some(IntactFrame { number: little_long(&head[8..16]), written_at, payload })
 }
 
-/// The length of a frame's changes, or `None` if its head is damaged.
+/// The length of a frame's changes, or `None` if its head is damaged. The head has a checksum of its
+/// own, as a wrong length would have intact frames behind it count as damaged.
 fn parse_head(head: &[u8; FRAME_HEAD]) -> Option<usize> {
-    let is_right = crc32fast::hash(&head[..FRAME_SUM]) == little(&head[FRAME_SUM..]);
-    (head.starts_with(&MARK) && is_right).then(|| usize::try_from(little(&head[4..8])).ok())?
+    if !head.starts_with(&MARK) || crc32fast::hash(&head[..FRAME_SUM]) != little(&head[FRAME_SUM..])
+    {
+        return None;
+    }
+    usize::try_from(little(&head[4..8])).ok()
 }
 
-/// Whether `tail` is the beginning of a longer frame.
+/// Whether `tail` is the beginning of a longer frame, as a crash leaves it. Nothing relied on such a
+/// frame, so it is no damage.
 fn is_cut_short(tail: &[u8]) -> bool {
     match tail.split_first_chunk::<FRAME_HEAD>() {
         None => tail.iter().zip(MARK).all(|(byte, mark)| *byte == mark),
@@ -305,8 +323,8 @@ impl Frame {
             head[8..16].copy_from_slice(&number.to_le_bytes());
             head[16..24].copy_from_slice(&at.to_le_bytes());
             head[24..28].copy_from_slice(&sum.to_le_bytes());
-            let sum = crc32fast::hash(&head[..FRAME_SUM]);
-            head[FRAME_SUM..].copy_from_slice(&sum.to_le_bytes());
+            let head_sum = crc32fast::hash(&head[..FRAME_SUM]);
+            head[FRAME_SUM..].copy_from_slice(&head_sum.to_le_bytes());
         }
         &self.0
     }

@@ -74,7 +74,9 @@ pub(super) fn records(change: &Change) -> Vec<(Key, Option<Bytes>)> {
         Change::Request(key, request) | Change::Begin(key, request) => {
             (Key::Request(key.clone()), text(request))
         }
-        Change::Conversation(id, it) => (Key::Conversation(id.clone()), text(it)),
+        Change::Conversation(id, conversation) => {
+            (Key::Conversation(id.clone()), text(conversation))
+        }
         Change::Lost(loss) => (Key::Lost, text(loss)),
         Change::Forget(key) => return vec![(key.clone(), None)],
     };
@@ -117,7 +119,8 @@ impl Live {
         self.0 = copies;
     }
 
-    /// Keeps `value` under `key` from now on; `None` removes what the key names.
+    /// Keeps `value` under `key` from now on; `None` removes what the key names. A run that ends removes
+    /// all of its calls at once: if one stayed, the next run with its number would answer that call.
     pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         match (value, key.strip_prefix(b"{\"calls\":")) {
             (Some(value), _) => self.0.insert(key, value),
@@ -195,16 +198,17 @@ impl Live {
         }
     }
 
-    /// Changes the records of a damaged file so that they can be relied on. A call counts as
+    /// Changes the records of a damaged file so that drivers can rely on them. A call counts as
     /// dispatched, as the record of its dispatch may be lost. A run has a lost past, as it may have
     /// had more calls.
     pub(super) fn salvage(&mut self) -> Salvaged {
         let mut salvaged = Salvaged::default();
-        let known: HashSet<Box<str>> = self.routes().map(|digest| digest.as_ref().into()).collect();
+        let digests: HashSet<Box<str>> =
+            self.routes().map(|digest| digest.as_ref().into()).collect();
         self.change(("run", b"{\"run\":"), |run: &mut RunRecord| {
             if run.goes_on() {
                 salvaged.runs += 1;
-                salvaged.routeless += usize::from(!known.contains(run.table.routes.as_ref()));
+                salvaged.routeless += usize::from(!digests.contains(run.table.routes.as_ref()));
                 run.past_is_lost = true;
             }
         });
@@ -264,8 +268,10 @@ impl Live {
             self.0.remove(LOST);
         }
         for key in self.keys_beginning_with(b"{\"conversation\":") {
-            let known = self.0.get(&key).and_then(|it| record("conversation", it));
-            let age = known.and_then(|it: ConversationRecord| it.moment().until(now, noted));
+            let value = self.0.get(&key);
+            let conversation: Option<ConversationRecord> =
+                value.and_then(|value| record("conversation", value));
+            let age = conversation.and_then(|conversation| conversation.moment().until(now, noted));
             if age.is_some_and(|age| age >= KEEP_CONVERSATION) {
                 self.0.remove(&key);
             }
@@ -288,11 +294,13 @@ impl Live {
         struct Table {
             routes: Box<str>,
         }
-        let routes =
-            |value: &[u8]| Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes);
+        let runs = self.beginning_with(b"{\"run\":");
         let sessions = self.beginning_with(b"{\"session\":");
-        let referring = self.beginning_with(b"{\"run\":").chain(sessions);
-        referring.filter_map(|(_, value)| routes(value)).collect()
+        runs.chain(sessions)
+            .filter_map(|(_, value)| {
+                Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes)
+            })
+            .collect()
     }
 
     /// Leaves out the routes that no run and no session refers to.
@@ -327,16 +335,15 @@ impl Live {
         let mut frame = Frame::new();
         let mut next = first;
         for (key, value) in self.0.iter() {
-            let is_with_its_call = key.strip_prefix(ANSWER).is_some_and(|of| {
-                let call = [CALL, of].concat();
-                self.0.contains_key(call.as_slice())
-            });
-            if is_with_its_call {
+            if let Some(call_id) = key.strip_prefix(ANSWER)
+                && self.0.contains_key([CALL, call_id].concat().as_slice())
+            {
+                // The frame of the call has it.
                 continue;
             }
             frame.set(key, Some(value));
-            if let Some(of) = key.strip_prefix(CALL) {
-                let answer = [ANSWER, of].concat();
+            if let Some(call_id) = key.strip_prefix(CALL) {
+                let answer = [ANSWER, call_id].concat();
                 if let Some(body) = self.0.get(answer.as_slice()) {
                     frame.set(&answer, Some(body));
                 }
@@ -364,8 +371,8 @@ impl Live {
                 Key::Lost => (),
                 Key::Upstream => kept.upstream = record("MANTYX's address", value),
                 Key::Routes(digest) => {
-                    if let Some(read) = restore(value) {
-                        routes.insert(digest, Arc::new(read));
+                    if let Some(restored) = restore(value) {
+                        routes.insert(digest, Arc::new(restored));
                     }
                 }
                 Key::Run(slot) => runs.push((slot, value)),
@@ -377,13 +384,18 @@ impl Live {
                 Key::Answer(_) if value.is_empty() => (),
                 Key::Answer(key) => drop(answers.insert(key, value.clone())),
                 Key::Session(key) => sessions.push((key, value)),
-                Key::Owner(key) => kept.owners.extend(record("owner", value).map(|it| (key, it))),
-                Key::Long(id) => kept.long.extend(record("long call", value).map(|it| (id, it))),
+                Key::Owner(key) => {
+                    kept.owners.extend(record("owner", value).map(|owner| (key, owner)));
+                }
+                Key::Long(id) => {
+                    kept.long.extend(record("long call", value).map(|call| (id, call)));
+                }
                 Key::Request(key) => {
-                    kept.requests.extend(record("request", value).map(|it| (key, it)));
+                    kept.requests.extend(record("request", value).map(|request| (key, request)));
                 }
                 Key::Conversation(id) => {
-                    kept.conversations.extend(record("conversation", value).map(|it| (id, it)));
+                    let conversation = record("conversation", value);
+                    kept.conversations.extend(conversation.map(|record| (id, record)));
                 }
                 // No record has this key.
                 Key::Calls(_) => (),

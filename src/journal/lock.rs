@@ -52,7 +52,8 @@ impl Drop for Lock {
 }
 
 impl Lock {
-    /// Locks the journal at `journal`. `has_run`: there has been a journal before.
+    /// Locks the journal at `journal`. `has_run`: there has been a journal before. Without the lock, two
+    /// bridges would write one file, and both would make the calls in it.
     pub(super) fn take(journal: &Path, has_run: bool) -> Result<Self, StoreError> {
         // A separate file, as compaction replaces the journal's file and a lock on it would be lost.
         let path = journal.with_extension("lock");
@@ -77,7 +78,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Whether the lock file is still where another process would look for it.
+    /// Whether the lock file is still where another process would look for it. A lock on a removed file
+    /// keeps no other bridge out.
     pub(super) fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::symlink_metadata(&self.path)) {
             (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
@@ -85,7 +87,8 @@ impl Lock {
         }
     }
 
-    /// Notes in the lock file that there is a journal now.
+    /// Notes in the lock file that there is a journal now. Without the mark, a start after the journal
+    /// was removed would look like the first one, and calls of old runs would be made again.
     pub(super) fn mark(&mut self) {
         if !std::mem::replace(&mut self.is_marked, true) {
             self.write_mark();
@@ -93,8 +96,7 @@ impl Lock {
     }
 
     fn write_mark(&self) {
-        let written = self.file.write_all_at(MARK, 0).and_then(|()| self.file.sync_all());
-        if let Err(error) = written {
+        if let Err(error) = self.file.write_all_at(MARK, 0).and_then(|()| self.file.sync_all()) {
             warn!(%error, "cannot mark the lock file; the next start tries again");
         }
     }
@@ -109,11 +111,12 @@ impl Lock {
 
 /// The process that holds the lock, and where it listens, as far as that can be told.
 fn holder(lock: &File, journal: &Path) -> String {
-    let inode = lock.metadata().map_or(0, |it| it.ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let held = locks.find(|words| words.iter().any(|it| it.ends_with(&format!(":{inode}"))));
-    let process = held.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
+    let inode = lock.metadata().map_or(0, |about| about.ino());
+    let suffix = format!(":{inode}");
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let entry = lines.find(|words| words.iter().any(|word| word.ends_with(&suffix)));
+    let process = entry.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
     let state = StateDir::new(journal.parent().unwrap_or(journal).to_owned());
     let at = state.listen().unwrap_or_default().first().map(|url| format!(" at {url}"));
     process.into_iter().chain(at).collect()

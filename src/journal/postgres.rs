@@ -11,56 +11,46 @@
 
 #[cfg_attr(test, expect(dead_code, reason = "in tests, tests::simulated stands in"))]
 mod database;
+mod keeper;
 mod membership;
 mod reading;
 mod rows;
 mod shared;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::Runtime;
 use tokio::sync;
 use tokio::sync::watch;
-use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 use uuid::Uuid;
 
 #[cfg(not(test))]
 use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
-use self::database::{Claimed, Member, Queried, Verdict};
-use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, Regained, RowKey, Rows, id_of, is_of_earlier, run_of};
+use self::database::{Member, Queried};
+pub use self::keeper::Keeper;
+use self::membership::Lease;
+use self::rows::{Epochs, Regained};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
-use super::batch::{Batch, Job, Waiter, Waiting, gather};
-use super::live::{Live, json};
-use super::record::{Change, Kept, Key, Slot};
-use super::{NOT_ASKED, NotWritten, Shared};
+pub(super) use self::writer::Writer;
+use super::record::{Change, Kept, Slot};
+use super::{NOT_ASKED, Shared};
 use crate::clock;
-use crate::error_chain::error_chain;
-use crate::model::maps::HashSet;
 
-/// The time between two attempts to write a batch.
+/// The time between two attempts to write a batch, or to read an answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a heartbeat may take before its connection counts as broken.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
-/// How long a statement of the keeper may take, whatever `statement_timeout` says: no heartbeat is sent
-/// meanwhile.
-const KEEPS_WITHIN: Duration = Duration::from_secs(5);
-/// How long the last writes may take at the stop while the database fails.
-const LAST: Duration = Duration::from_secs(5);
 
 /// How the database is reached (`state`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,11 +69,14 @@ impl Display for Postgres {
     /// Where it is; neither its user nor a password.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { url, schema, group, .. } = self;
-        let hosts = url.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
-        });
-        let hosts = hosts.collect::<Vec<_>>().join(", ");
+        let mut names = Vec::new();
+        for host in url.get_hosts() {
+            names.push(match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
+            });
+        }
+        let hosts = names.join(", ");
         write!(f, "{hosts}, schema {schema}, group {group}")
     }
 }
@@ -117,12 +110,13 @@ pub struct Replica {
     reader: sync::Mutex<Option<Arc<Database>>>,
     /// The group, by its last heartbeats.
     group: Mutex<Vec<Beat>>,
-    /// What the database's settings put at risk.
+    /// What the settings of the database put at risk, in words for operators.
     doubt: Mutex<Option<&'static str>>,
     /// The identities of this replica's backends, by their names.
     backends: Mutex<BTreeMap<String, String>>,
-    /// A run may have become this replica's without an answer that says so.
-    doubts: AtomicBool,
+    /// A claim may have succeeded without an answer: a run may be this replica's, and no driver knows
+    /// that. The keeper then compares the database with `epochs`.
+    claim_in_doubt: AtomicBool,
     /// Cancelled when the journal closes.
     closing: CancellationToken,
 }
@@ -149,13 +143,14 @@ impl Replica {
             group: Mutex::default(),
             doubt: Mutex::default(),
             backends: Mutex::default(),
-            doubts: AtomicBool::default(),
+            claim_in_doubt: AtomicBool::default(),
             closing: CancellationToken::new(),
         };
         (Arc::new(this), happens)
     }
 
-    /// Whether it may dispatch calls: no other replica can have taken its place.
+    /// Whether this replica may dispatch calls: no other can have taken its place. Without this bound,
+    /// a replica that was cut off from the database would send calls that its successor sends again.
     pub(super) fn holds_lease(&self) -> bool {
         self.lease.holds(clock::since_boot())
     }
@@ -165,21 +160,25 @@ impl Replica {
         self.lease.is_fresh(clock::since_boot())
     }
 
-    /// Whether another replica owns the run.
+    /// Whether another replica owns the run. Only the owner's driver may answer or refuse its calls.
     pub(super) fn has_lost(&self, run: Slot) -> bool {
         self.epochs.lock().get(&run) == Some(&None)
     }
 
-    /// How often it has got runs from others.
+    /// How often this replica has got runs from others. A change is given with this count, so that the
+    /// writer can tell it from those of a later driver of the same run.
     pub(super) fn regained(&self) -> u64 {
         self.regained.lock().0
     }
 
-    /// Whether `change`, given at such a count, is of a driver that its run had before.
+    /// Whether a driver that the run had before has given `change`, by the count of
+    /// [`Self::regained`] at that time. Such a change must not be written: it would overwrite what the
+    /// replica in between, or the driver of today, has recorded.
     fn is_of_earlier(&self, change: &Change, times: u64) -> bool {
-        is_of_earlier(change, times, &self.regained.lock().1)
+        rows::is_of_earlier(change, times, &self.regained.lock().1)
     }
 
+    /// The thread then gives up on a database that fails, so that the daemon can stop.
     pub(super) fn close(&self) {
         self.closing.cancel();
     }
@@ -191,7 +190,7 @@ impl Replica {
 
     /// Says which backends this replica has, and how each is reached: it takes over the runs that it can
     /// serve.
-    pub fn has_backends(&self, backends: BTreeMap<String, String>) {
+    pub fn set_backends(&self, backends: BTreeMap<String, String>) {
         *self.backends.lock() = backends;
     }
 
@@ -200,12 +199,17 @@ impl Replica {
         let own = self.backends.lock();
         let member = self.member.borrow().map(|member| member.id);
         let group = self.group.lock();
-        let others = group.iter().filter(|beat| Some(beat.replica) != member);
-        let mut theirs = others.flat_map(|beat| beat.backends.iter().map(|it| (&beat.host, it)));
-        let differs =
-            |(name, identity): (&String, &String)| own.get(name).is_some_and(|own| own != identity);
-        let (host, (name, _)) = theirs.find(|(_, backend)| differs(*backend))?;
-        Some(format!("The replica at {host} reaches `{name}` in another way than this one."))
+        for beat in group.iter().filter(|beat| Some(beat.replica) != member) {
+            for (name, identity) in &beat.backends {
+                if own.get(name).is_some_and(|own_identity| own_identity != identity) {
+                    let host = &beat.host;
+                    return Some(format!(
+                        "The replica at {host} reaches `{name}` in another way than this one."
+                    ));
+                }
+            }
+        }
+        None
     }
 
     /// What the settings of the database put at risk.
@@ -213,22 +217,28 @@ impl Replica {
         *self.doubt.lock()
     }
 
-    /// Another replica has taken the place of `member`, and drives all of its runs.
-    async fn is_fenced(&self, member: Member) {
-        if self.member.send_if_modified(|known| known.take_if(|it| *it == member).is_some()) {
-            self.lease.end();
-            warn!(
-                "another replica has taken over the runs of this one, which joins the group again"
-            );
-            let lost: Vec<Slot> = {
-                let mut epochs = self.epochs.lock();
-                epochs.iter_mut().filter_map(|(slot, epoch)| epoch.take().map(|_| *slot)).collect()
-            };
-            self.loses(lost).await;
+    /// Another replica has taken the place of `member`, and drives all of its runs. Ends the lease and
+    /// all drivers at once: a driver that continued would send calls that the other replica sends, too.
+    async fn leave_place(&self, member: Member) {
+        let was_member =
+            self.member.send_if_modified(|current| current.take_if(|m| *m == member).is_some());
+        if !was_member {
+            // The keeper and the writer may both notice; the first of them has done this.
+            return;
         }
+        self.lease.end();
+        warn!("another replica has taken over the runs of this one, which joins the group again");
+        let mut owned = Vec::new();
+        for (slot, epoch) in self.epochs.lock().iter_mut() {
+            if epoch.take().is_some() {
+                owned.push(*slot);
+            }
+        }
+        self.report_lost(owned).await;
     }
 
-    async fn loses(&self, runs: Vec<Slot>) {
+    /// Has the drivers of `runs` end.
+    async fn report_lost(&self, runs: Vec<Slot>) {
         self.shared.metrics.lost.inc_by(runs.len() as u64);
         self.events.send(Event::Lost(runs)).await.ok();
     }
@@ -237,360 +247,6 @@ impl Replica {
 /// Connects as the daemon does, makes nothing, and reads what the server says of itself.
 pub async fn probe(settings: &Postgres) -> Queried<Facts> {
     Database::connect(settings).await?.facts(&settings.schema).await
-}
-
-/// A heartbeat, which is tried again before the lease has run out, however long other statements may
-/// take.
-async fn beat(database: &Database, member: Member) -> Queried<Option<Vec<Beat>>> {
-    let slow = |_elapsed| DatabaseError::Slow(ANSWERS_WITHIN);
-    timeout(ANSWERS_WITHIN, database.beat(member)).await.map_err(slow)?
-}
-
-/// The task that keeps this process a member of its group.
-#[derive(Debug)]
-pub struct Keeper {
-    replica: Arc<Replica>,
-    peers: Peers,
-    database: Option<Database>,
-    /// A claim may have succeeded without an answer.
-    doubts: bool,
-    /// The replicas of the last heartbeat.
-    known: HashSet<Uuid>,
-}
-
-impl Keeper {
-    pub(super) fn new(replica: Arc<Replica>) -> Self {
-        Self {
-            replica,
-            peers: Peers::default(),
-            database: None,
-            doubts: false,
-            known: <_>::default(),
-        }
-    }
-
-    /// Sends heartbeats for as long as it is polled; takes nothing over once `leaving` is cancelled.
-    pub async fn run(mut self, leaving: CancellationToken) {
-        loop {
-            let begun = clock::since_boot();
-            if let Err(error) = self.turn(begun, &leaving).await {
-                self.peers.is_broken();
-                let (shared, why) = (&self.replica.shared, error_chain(&error));
-                if error.lasts() {
-                    shared.is_refused(&why, error.cure());
-                } else {
-                    shared.fails(&why);
-                }
-            }
-            sleep(BEAT.saturating_sub(clock::since_boot().saturating_sub(begun))).await;
-        }
-    }
-
-    /// One heartbeat, and what it shows. After an error, the next one has a new connection.
-    async fn turn(&mut self, begun: Duration, leaving: &CancellationToken) -> Queried {
-        let database = match self.database.take() {
-            Some(open) if !open.is_closed() => open,
-            _ => {
-                let settings = &self.replica.settings;
-                let statement_timeout = settings.statement_timeout.min(KEEPS_WITHIN);
-                Database::open(&Postgres { statement_timeout, ..settings.clone() }).await?
-            }
-        };
-        let known = *self.replica.member.borrow();
-        match known {
-            None => self.join(&database, begun).await?,
-            Some(member) => match beat(&database, member).await? {
-                None => self.replica.is_fenced(member).await,
-                Some(beats) => {
-                    self.replica.lease.extend(begun);
-                    // A heartbeat is a write, too. There may be no other one that shows this.
-                    self.replica.shared.works();
-                    self.replica.group.lock().clone_from(&beats);
-                    let backends = self.replica.backends.lock().clone();
-                    let own = beats.iter().find(|beat| beat.replica == member.id);
-                    if own.is_some_and(|own| own.backends != backends) {
-                        database.publish(member, &backends).await?;
-                    }
-                    if !leaving.is_cancelled() {
-                        let dead = self.peers.look(begun, member.id, &beats);
-                        let all = beats.iter().map(|beat| beat.replica).collect();
-                        self.take_over(&database, member, &dead, all).await?;
-                    }
-                }
-            },
-        }
-        self.database = Some(database);
-        Ok(())
-    }
-
-    /// Makes this process a member of the group.
-    async fn join(&self, database: &Database, begun: Duration) -> Queried {
-        let replica = &self.replica;
-        let of_all = [Key::Upstream, Key::Lost].map(|key| id_of(&key));
-        let mut kept = Live::of_rows(database.find(&of_all, &[]).await?).kept();
-        if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
-            return Err(DatabaseError::OtherUpstream(other));
-        }
-        let facts = database.facts(&replica.settings.schema).await?;
-        *replica.doubt.lock() = facts.doubt();
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let member = database.join(&host).await?;
-        replica.lease.extend(begun);
-        let group = &replica.settings.group;
-        info!(group, host, replica = %member.id, "joined the group of replicas");
-        replica.events.send(Event::Joined(kept)).await.ok();
-        replica.shared.works();
-        replica.member.send_replace(Some(member));
-        Ok(())
-    }
-
-    /// Takes over the runs of dead replicas, and those that have no owner.
-    async fn take_over(
-        &mut self,
-        database: &Database,
-        member: Member,
-        dead: &[Beat],
-        all: HashSet<Uuid>,
-    ) -> Queried {
-        let replica = Arc::clone(&self.replica);
-        for one in dead {
-            warn!(replica = %one.replica, "a replica has died; taking over its runs");
-            database.fence(one).await?;
-        }
-        let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
-        self.doubts |= replica.doubts.swap(false, Ordering::Relaxed);
-        if std::mem::replace(&mut self.doubts, true) {
-            let known = replica
-                .epochs
-                .lock()
-                .iter()
-                .filter_map(|(slot, epoch)| Some((*slot, (*epoch)?)))
-                .collect();
-            self.adopt(database, database.claimed(member, known).await?).await?;
-        }
-        // What is not of a run is looked at only when a replica is gone.
-        if !dead.is_empty() || self.known != all {
-            let inherited = database.inherit(member, &dead).await?;
-            replica.events.send(Event::TakenOver(Live::of_rows(inherited).kept())).await.ok();
-            self.known = all;
-        }
-        loop {
-            let backends: Vec<String> = replica.backends.lock().keys().cloned().collect();
-            let claimed = database.claim(member, &dead, &backends).await?;
-            if claimed.is_empty() {
-                database.bury(&dead).await?;
-                self.doubts = false;
-                return Ok(());
-            }
-            self.adopt(database, claimed).await?;
-        }
-    }
-
-    /// Hands on the records of runs that are this replica's now.
-    async fn adopt(&self, database: &Database, runs: Claimed) -> Queried {
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let replica = &self.replica;
-        let kept = replica.kept_of(database, runs).await?;
-        info!(runs = kept.runs.len(), "took over runs of other replicas");
-        replica.shared.metrics.taken_over.inc_by(kept.runs.len() as u64);
-        replica.events.send(Event::TakenOver(kept)).await.ok();
-        Ok(())
-    }
-}
-
-/// The thread that writes.
-pub(super) struct Writer {
-    replica: Arc<Replica>,
-    /// The connection, and for whom it writes in which session.
-    session: Option<(Database, Member, i64)>,
-    /// The digests of routes that the table has.
-    routes: HashSet<Box<str>>,
-}
-
-impl Writer {
-    pub(super) fn new(replica: Arc<Replica>) -> Self {
-        Self { replica, session: None, routes: HashSet::default() }
-    }
-
-    /// Writes until the journal is closed. Blocks the thread, which reads its connection itself: a write
-    /// wakes no other.
-    pub(super) fn run(mut self, runtime: &Runtime, given: &mpsc::Receiver<Job>) {
-        while let Some(batch) = gather(given) {
-            if runtime.block_on(self.take(batch)) {
-                break;
-            }
-        }
-        runtime.block_on(self.leave());
-    }
-
-    /// Leaves the group. The heartbeats have ended.
-    async fn leave(self) {
-        if let Some((database, member, _)) = &self.session
-            && let Err(error) = database.leave(*member).await
-        {
-            warn!(
-                error = error_chain(&error),
-                "cannot leave the group; others wait until it counts as dead"
-            );
-        }
-    }
-
-    /// Writes a batch, and tells those who wait for it. Whether it was the last one.
-    async fn take(&mut self, batch: Batch) -> bool {
-        let Batch { changes, waiting, weight, stop } = batch;
-        let replica = Arc::clone(&self.replica);
-        let mut closed_at = None;
-        let mut is_repeated = false;
-        let verdict = loop {
-            let begun = Instant::now();
-            let error = match self.write(&changes, &waiting).await {
-                Ok(verdict) => {
-                    replica.shared.metrics.commits.observe(begun.elapsed());
-                    break verdict;
-                }
-                Err(error) => error,
-            };
-            // Its statements may go on. The next session waits for their end.
-            self.session = None;
-            is_repeated = true;
-            replica.shared.metrics.errors.inc();
-            replica.shared.fails(&error_chain(&error));
-            if replica.closing.is_cancelled() && closed_at.get_or_insert(begun).elapsed() > LAST {
-                break Verdict::default();
-            }
-            sleep(AGAIN).await;
-        };
-        tell(&replica, &changes, waiting, verdict, is_repeated);
-        replica.shared.queue.remove(weight);
-        stop
-    }
-
-    /// Writes what can be written of `changes`.
-    async fn write(&mut self, changes: &[Change], waiting: &[Waiting]) -> Queried<Verdict> {
-        let replica = Arc::clone(&self.replica);
-        loop {
-            let mut members = replica.member.subscribe();
-            let joined = members.wait_for(Option::is_some);
-            let joined = replica.closing.run_until_cancelled(joined).await;
-            let Some(member) = joined.and_then(|member| *member.ok()?) else {
-                return Ok(Verdict::default());
-            };
-            // While nothing was written, nothing has read what PostgreSQL sent.
-            for _ in 0..2 {
-                yield_now().await;
-            }
-            if self.session.as_ref().is_none_or(|(open, of, _)| open.is_closed() || *of != member) {
-                self.session = None;
-                let database = Database::connect(&replica.settings).await?;
-                let Some(session) = database.begin(member).await? else {
-                    replica.is_fenced(member).await;
-                    continue;
-                };
-                self.session = Some((database, member, session));
-            }
-            let rows = self.rows(changes, waiting);
-            let Some((database, _, session)) = &self.session else { continue };
-            if rows.is_empty() {
-                return Ok(Verdict { lives: true, ..Verdict::default() });
-            }
-            let verdict = database.write((member, *session), &rows).await?;
-            if !verdict.lives {
-                replica.is_fenced(member).await;
-                continue;
-            }
-            replica.shared.works();
-            self.settle(rows, &verdict).await;
-            return Ok(verdict);
-        }
-    }
-
-    /// The rows of `changes`, without those whose callers have stopped waiting.
-    fn rows(&self, changes: &[Change], waiting: &[Waiting]) -> Rows {
-        let epochs = self.replica.epochs.lock();
-        let mut rows = Rows::default();
-        for (range, waiter, times) in waiting {
-            let is_left = matches!(waiter, Waiter::Told(done) if done.is_closed());
-            for change in changes.get(range.clone()).filter(|_| !is_left).unwrap_or_default() {
-                if !self.replica.is_of_earlier(change, *times) {
-                    rows.add(change, &epochs, &self.routes);
-                }
-            }
-        }
-        rows
-    }
-
-    /// Takes in what came of a write.
-    async fn settle(&mut self, rows: Rows, verdict: &Verdict) {
-        self.routes.extend(rows.routes);
-        let lost: Vec<Slot> = {
-            let mut epochs = self.replica.epochs.lock();
-            for (slot, epoch) in &rows.owned {
-                let epoch = verdict.held.contains(slot).then_some(*epoch);
-                epochs.insert(*slot, epoch);
-            }
-            for slot in rows.forgotten.iter().chain(&rows.released) {
-                epochs.remove(slot);
-                self.replica.regained.lock().1.remove(slot);
-            }
-            rows.owned.into_keys().filter(|slot| !verdict.held.contains(slot)).collect()
-        };
-        if !lost.is_empty() {
-            self.replica.loses(lost).await;
-        }
-    }
-}
-
-/// Tells those who wait for `changes` what the database made of them.
-fn tell(
-    replica: &Replica,
-    changes: &[Change],
-    waiting: Vec<Waiting>,
-    mut verdict: Verdict,
-    is_repeated: bool,
-) {
-    for (range, waiter, times) in waiting {
-        let changes = changes.get(range).unwrap_or_default();
-        let is_held = |change: &Change| {
-            run_of(change).is_none_or(|it| verdict.held.contains(&it))
-                && !replica.is_of_earlier(change, times)
-        };
-        let is_sent = |change: &Change| match change {
-            Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
-            _ => true,
-        };
-        // Two drivers of a run that was lost and got back may answer a call in one batch.
-        let is_first = |first: &mut HashSet<RowKey>, change: &Change| match change {
-            // The owner may have sent the call since, and its answer is the one that was written.
-            Change::Refuse(..) if !is_held(change) => false,
-            Change::Answer(key, _) | Change::Refuse(key, _) => {
-                first.remove(&json(&Key::Answer(key.clone())))
-            }
-            Change::Begin(key, _) => first.remove(&json(&Key::Request(key.clone()))),
-            Change::Replace(..) => is_held(change),
-            _ => true,
-        };
-        // The caller may have gone away.
-        match waiter {
-            Waiter::Told(done) => {
-                let written = match (changes.iter().all(is_held), changes.iter().all(is_sent)) {
-                    _ if !verdict.lives => Err(NotWritten::Failed),
-                    (true, true) => Ok(()),
-                    // The first attempt may have written it.
-                    (true, false) if is_repeated => Err(NotWritten::Failed),
-                    _ => Err(NotWritten::Taken),
-                };
-                done.send(written).ok();
-            }
-            Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
-            Waiter::First(done) => {
-                let is_first = |change| is_first(&mut verdict.first, change);
-                done.send(changes.iter().all(is_first)).ok();
-            }
-            Waiter::Answer(_, done) => drop(done.send(None)),
-        }
-    }
 }
 
 #[cfg(test)]

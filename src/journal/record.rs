@@ -154,8 +154,10 @@ impl CallRecord {
     /// Without a claim, a replica whose database was away would answer that the call was not made, while
     /// the driver of another run makes it.
     pub fn claim_of_refusal(&self) -> Option<&(Workspace, RunId)> {
-        let is_refused = self.stage == Stage::Answered && self.attempts == 0;
-        self.claim.as_ref().filter(|_| is_refused)
+        match self.stage {
+            Stage::Answered if self.attempts == 0 => self.claim.as_ref(),
+            _ => None,
+        }
     }
 
     /// Takes back the last dispatch, which did not happen. An earlier one may have reached the
@@ -379,16 +381,18 @@ pub enum Change {
 impl Change {
     /// About how many bytes its large parts take; 0 if it has none.
     pub fn weight(&self) -> usize {
-        let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());
+        fn text(json: Option<&RawValue>) -> usize {
+            json.map_or(0, |json| json.get().len())
+        }
         match self {
             Self::Routes(routes) => routes.text.len(),
-            Self::Call(_, call) | Self::Dispatch(_, call) => text(&call.args),
+            Self::Call(_, call) | Self::Dispatch(_, call) => text(call.args.as_deref()),
             Self::Answer(_, body) | Self::Refuse(_, body) | Self::Replace(_, body) => body.len(),
-            Self::Session(_, session) => text(&session.tools),
-            Self::Request(_, request) | Self::Begin(_, request) => text(&request.answer),
+            Self::Session(_, session) => text(session.tools.as_deref()),
+            Self::Request(_, request) | Self::Begin(_, request) => text(request.answer.as_deref()),
             Self::Long(_, long) => {
                 let answer = long.ended.as_ref().map_or(0, |(_, answer)| answer.size());
-                text(&long.arguments) + answer
+                text(long.arguments.as_deref()) + answer
             }
             _ => 0,
         }

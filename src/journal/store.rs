@@ -136,11 +136,15 @@ impl State {
 /// What the file at `path` keeps; nothing, if there is no file.
 #[cfg(test)]
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    read_file(path, None, false).map(|found| found.state.live.kept())
+    read_file(path, None, false).map(|contents| contents.state.live.kept())
 }
 
 /// Reads the file at `path`. `is_expected`: if there is no file, it was lost. `extent`: how far the last
 /// process had it on disk. What is missing of that was lost, though all that is there is intact.
+///
+/// After a loss, the records are salvaged: a call counts as dispatched, or the next driver would make a
+/// call whose dispatch is in the lost part. The damaged file is set aside, as only a person can tell
+/// what else was in it.
 fn read_file(
     path: &Path,
     extent: Option<Extent>,
@@ -157,16 +161,12 @@ fn read_file(
     }
     let bytes = Bytes::from(bytes);
     let now = clock::moment();
-    let lose = |live: &mut Live, what: String| {
-        error!(journal = %path.display(), "{what}");
-        live.lose(&LossRecord::now(what));
-    };
     // A clock that was put back must not make the new file look older than the last one.
     let least = extent.map_or(0, |extent| extent.first.saturating_add(1)).max(now.wall);
     if bytes.is_empty() {
         let mut live = Live::default();
         if is_expected {
-            lose(&mut live, losses::GONE.to_owned());
+            note_loss(path, &mut live, losses::GONE.to_owned());
         }
         let state = State { live, first: least, aside: None };
         return Ok(FileContents { state, unfinished: 0, noted: 0 });
@@ -176,22 +176,28 @@ fn read_file(
     let mut aside = None;
     live.forget_old(now, contents.noted);
     let missing = extent.and_then(|extent| losses::missing(extent, contents.first, bytes.len()));
-    let is_older = extent.zip(contents.first).is_some_and(|(extent, first)| first < extent.first);
+    let is_older_copy =
+        extent.zip(contents.first).is_some_and(|(extent, first)| first < extent.first);
     if let Some(flaw) = contents.flaw.or(missing) {
         let salvaged = live.salvage();
         let to = path.with_extension(format!("damaged-{}", now.wall));
-        let what = if is_older {
+        let what = if is_older_copy {
             losses::outdated(salvaged, &to)
         } else {
             losses::damaged(flaw, salvaged, &to)
         };
-        lose(&mut live, what);
+        note_loss(path, &mut live, what);
         aside = Some(to);
     }
     live.detach();
     let unfinished = bytes.len() - contents.end;
     let state = State { live, first: contents.next_first().max(least), aside };
     Ok(FileContents { state, unfinished, noted: contents.noted })
+}
+
+fn note_loss(path: &Path, live: &mut Live, what: String) {
+    error!(journal = %path.display(), "{what}");
+    live.lose(&LossRecord::now(what));
 }
 
 impl Store {
@@ -213,13 +219,13 @@ impl Store {
         if orphans > 0 {
             warn!(orphans, "ignoring calls of unknown runs in the journal");
         }
-        let mut kept = state.live.kept();
-        kept.noted = noted;
+        let mut records = state.live.kept();
+        records.noted = noted;
         let opened = match Self::renew(path, lock, state.clone()) {
             Ok(store) => store.with_reserve(),
             Err(error) => Err((error, state)),
         };
-        Ok((kept, opened))
+        Ok((records, opened))
     }
 
     /// Compacts the journal: writes the live records to a new file and renames it over `path`.
@@ -230,6 +236,10 @@ impl Store {
     ///
     /// The new file takes the room that was reserved for it. [`Self::with_reserve`] makes room for its
     /// own successor, once the old file has gone.
+    ///
+    /// The order counts: the new file is synced before it is renamed, or a crash would leave an empty
+    /// journal; a damaged file is linked under its other name before that, or it would be lost; and the
+    /// lock notes the extent last, when the file it speaks of is in its place.
     pub(super) fn renew(path: &Path, lock: &mut Lock, state: State) -> Result<Self, StoreError> {
         if !lock.is_in_place() {
             // With it, another process could open the journal.
@@ -295,9 +305,12 @@ impl Store {
     /// [`Self::state`], after the file at `path` was found to be no longer this one. A file in its place
     /// is set aside, as it may be what an operator meant to restore.
     pub(super) fn displaced_state(&self, displacement: Displacement, path: &Path) -> State {
-        let is_set_aside = displacement == Displacement::Replaced;
-        let aside =
-            is_set_aside.then(|| path.with_extension(format!("damaged-{}", clock::moment().wall)));
+        let aside = match displacement {
+            Displacement::Replaced => {
+                Some(path.with_extension(format!("damaged-{}", clock::moment().wall)))
+            }
+            Displacement::Removed | Displacement::Changed => None,
+        };
         State { aside, ..self.state() }
     }
 
@@ -318,7 +331,8 @@ impl Store {
     }
 
     /// Puts this new file in the place of the one at `path`, with the `changes` that were written there
-    /// since it was read.
+    /// since it was read. They are synced before the rename: their callers have been told that they are
+    /// on disk, and a crash in between must find one of the two files complete.
     pub(super) fn replace(mut self, path: &Path, changes: &[Change]) -> Result<Self, StoreError> {
         self.apply([changes])?;
         put(&compacted(path), path)?;
@@ -329,6 +343,9 @@ impl Store {
 
     /// Writes `state` to the file at `path`, which is to take the place of the one at `journal`, and
     /// syncs it. What the file at `path` has had is written over.
+    ///
+    /// The head is written twice. While the frames are written, it claims no length: after a crash, a
+    /// file that lacks some of them must not count as damaged.
     fn write(path: &Path, journal: &Path, State { live, first, .. }: State) -> io::Result<Self> {
         let live = live.without_unused_routes();
         let file = reserve::open(path)?;
@@ -382,11 +399,8 @@ impl Store {
             // damage to one run does not cost them. The records that refer to them follow in the
             // same write: a compaction between the two would leave the routes out, as nothing
             // refers to them yet.
-            for of_routes in [true, false] {
-                let is_routes = |change: &Change| matches!(change, Change::Routes(_));
-                let part = changes.iter().filter(|change| is_routes(change) == of_routes);
-                self.frame(part, now, &mut next);
-            }
+            self.frame(changes.iter().filter(|change| is_routes(change)), now, &mut next);
+            self.frame(changes.iter().filter(|change| !is_routes(change)), now, &mut next);
         }
         if self.frames.is_empty() {
             return Ok(());
@@ -422,10 +436,11 @@ impl Store {
     ) {
         self.frame.clear();
         for change in changes {
-            match change {
+            if let Change::Routes(routes) = change
+                && !self.routes.insert((&*routes.digest).into())
+            {
                 // The file has them.
-                Change::Routes(it) if !self.routes.insert((&*it.digest).into()) => continue,
-                _ => {}
+                continue;
             }
             for (key, value) in live::records(change) {
                 let key = Bytes::from(live::json(&key));
@@ -439,7 +454,7 @@ impl Store {
         }
     }
 
-    /// What the journal lost last.
+    /// The last loss; [`LossRecord::matters`] tells whether it is of use.
     pub(super) fn lost(&self) -> Option<LossRecord> {
         self.live.lost()
     }
@@ -478,6 +493,10 @@ impl Store {
     }
 }
 
+fn is_routes(change: &Change) -> bool {
+    matches!(change, Change::Routes(_))
+}
+
 /// Adds to the error of a full disk how much room a new file takes.
 fn naming_room(error: &io::Error, bytes: u64) -> io::Error {
     let room = format!("{error}; a new file beside it takes up to {bytes} bytes");
@@ -512,7 +531,8 @@ pub(super) fn remove_compacted(path: &Path) {
     fs::remove_file(compacted(path)).ok();
 }
 
-/// Puts the file `fresh` in the place of the one at `path`, durably.
+/// Puts the file `fresh` in the place of the one at `path`. The directory is synced, too: without that,
+/// a crash may bring back the old file, and with it lose all that was written to the new one.
 fn put(fresh: &Path, path: &Path) -> io::Result<()> {
     fs::rename(fresh, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
@@ -535,14 +555,16 @@ fn remove_older(aside: &Path) -> Option<()> {
     let name = aside.file_name()?.to_str()?;
     let (prefix, _) = name.split_at(name.rfind('-')? + 1);
     let entries = fs::read_dir(aside.parent()?).ok()?;
-    let since = |path: PathBuf| {
-        let at: Millis = path.file_name()?.to_str()?.strip_prefix(prefix)?.parse().ok()?;
-        Some((at, path))
-    };
-    let mut found: Vec<_> = entries.filter_map(|entry| since(entry.ok()?.path())).collect();
-    found.sort_unstable();
-    found.truncate(found.len().saturating_sub(KEEP_ASIDE));
-    for (_, path) in found {
+    let mut files: Vec<(Millis, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let set_aside_at = path.file_name()?.to_str()?.strip_prefix(prefix)?.parse().ok()?;
+            Some((set_aside_at, path))
+        })
+        .collect();
+    files.sort_unstable();
+    files.truncate(files.len().saturating_sub(KEEP_ASIDE));
+    for (_, path) in files {
         if let Err(error) = fs::remove_file(&path) {
             warn!(%error, path = %path.display(), "cannot remove an old damaged journal");
         }

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::batch::{Batch, Waiter, Waiting};
+use super::batch::{Batch, Group, Waiter};
 use super::lock::Lock;
 use super::record::{CallKey, Change, Kept, Key, LossRecord, Millis};
 use super::store::{State, Store};
@@ -99,7 +99,7 @@ impl Writer {
             last: Duration::ZERO,
             compaction: Compaction::None,
         };
-        let kept = match this.begin() {
+        let past = match this.begin() {
             Ok(kept) => Ok(kept),
             Err(StoreError::Failed(error)) if may_pass(&error) => {
                 this.fail(&error.into());
@@ -110,7 +110,7 @@ impl Writer {
             Err(error) => return Err(error),
         };
         this.look_at_size();
-        Ok((this, kept))
+        Ok((this, past))
     }
 
     /// Locks and reads the file, and opens it, if it can be written.
@@ -138,13 +138,15 @@ impl Writer {
         *self.shared.queue.0.borrow()
     }
 
-    /// Whether the thread should make the file smaller.
+    /// Whether the thread should make the file smaller. On a small disk, the file is compacted before it
+    /// counts as full: a full journal stops all calls.
     pub(super) fn is_too_large(&self) -> bool {
         let Some(store) = &self.store else { return false };
-        let is_idle = !matches!(self.compaction, Compaction::UnderWay(_));
-        // On a small disk, it is compacted before it counts as full.
-        let is_wasteful = store.has_doubled() && store.size > SMALL.min(self.max_size / 2);
-        is_idle && (is_wasteful || self.may_make_room() && store.size > self.max_size)
+        if let Compaction::UnderWay(_) = self.compaction {
+            return false;
+        }
+        let wasteful = store.has_doubled() && store.size > SMALL.min(self.max_size / 2);
+        wasteful || self.may_make_room() && store.size > self.max_size
     }
 
     /// Whether enough time has passed since the file was last made smaller. On a disk that is nearly
@@ -169,12 +171,14 @@ impl Writer {
         Some((self.path.clone(), store.state()))
     }
 
-    /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile.
+    /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile:
+    /// the new file would then lack what was written to the replacement, and a call would be forgotten.
+    ///
     /// Returns the old one. Dropping it takes milliseconds, as the disk then frees its space, and no
     /// write should wait for that.
-    pub(super) fn end_compaction(&mut self, written: Result<Store, StoreError>) -> Option<Store> {
+    pub(super) fn end_compaction(&mut self, new_file: Result<Store, StoreError>) -> Option<Store> {
         let mut old = None;
-        match (std::mem::replace(&mut self.compaction, Compaction::None), written) {
+        match (std::mem::replace(&mut self.compaction, Compaction::None), new_file) {
             (Compaction::UnderWay(recent), Ok(store)) => match store.replace(&self.path, &recent) {
                 Ok(store) => {
                     self.lock.iter().for_each(|lock| lock.note(store.extent()));
@@ -199,13 +203,13 @@ impl Writer {
     pub(super) async fn run_in(
         mut self,
         world: Arc<dyn crate::simulated::World>,
-        given: mpsc::Receiver<super::batch::Job>,
+        jobs: mpsc::Receiver<super::batch::Job>,
     ) {
         loop {
             tokio::time::timeout(super::RETRY, Arc::clone(&world).disk_turns()).await.ok();
             let mut batch = Batch::default();
             while !batch.is_full() {
-                match given.try_recv() {
+                match jobs.try_recv() {
                     Ok(job) => batch.add(job),
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return self.close(),
@@ -220,19 +224,23 @@ impl Writer {
         }
     }
 
-    /// Writes a batch, and tells those who wait for it.
+    /// Writes a batch, and tells its callers what became of it.
+    ///
+    /// A caller that is told `Ok` acts at once: it dispatches a call, or posts an answer. So nothing is
+    /// told before the sync. Changes that no caller takes back go to the backlog, before the callers are
+    /// told: the next batch must not overtake them.
     pub(super) fn take(&mut self, batch: Batch) {
-        let Batch { changes, waiting, weight, .. } = batch;
-        let groups = waiting.iter().map(|(range, ..)| changes.get(range.clone()));
-        let written = self.write(groups.map(Option::unwrap_or_default));
-        if written.is_err() {
-            self.keep(changes, &waiting);
+        let Batch { changes, groups, weight, .. } = batch;
+        let outcome = self
+            .write(groups.iter().map(|group| changes.get(group.range.clone()).unwrap_or_default()));
+        if outcome.is_err() {
+            self.keep(changes, &groups);
         }
-        for (_, waiter, _) in waiting {
+        for group in groups {
             // The caller may have gone away.
-            match waiter {
-                Waiter::Told(done) => drop(done.send(written)),
-                Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
+            match group.waiter {
+                Waiter::Commit(done) => drop(done.send(outcome)),
+                Waiter::Keep(done) => drop(done.map(|done| done.send(()))),
                 Waiter::First(done) => drop(done.send(true)),
                 Waiter::Answer(key, done) => drop(done.send(self.answer(&key))),
             }
@@ -290,7 +298,8 @@ impl Writer {
         }
     }
 
-    /// Writes the backlog, and then `groups` of changes.
+    /// Writes the backlog, and then `groups` of changes. After an error, no group counts as written, and
+    /// the next write makes a new file: what the disk has of this one is unknown.
     fn write<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
@@ -299,19 +308,23 @@ impl Writer {
         if self.store.is_none() && !self.reopen() {
             return Err(NotWritten::Failed);
         }
-        let written = match self.append(groups.clone()) {
+        let outcome = match self.append(groups.clone()) {
             Err(error) if error.lacks_room() && (self.may_make_room() || self.has_doubled()) => {
                 self.append_to_smaller(&error, groups)
             }
-            written => written,
+            outcome => outcome,
         };
-        written.map_err(|error| {
+        outcome.map_err(|error| {
             self.fail(&error);
             NotWritten::Failed
         })
     }
 
-    /// Appends the backlog and `groups` to the file.
+    /// Appends the backlog and `groups` to the file. The backlog is first: its changes were given before,
+    /// and an old stage of a call would otherwise replace the new one.
+    ///
+    /// The extent is noted after the sync, never before (see [`Lock::note`]). A compaction under way gets
+    /// the changes, too: its file would otherwise lack them.
     fn append<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
@@ -320,15 +333,16 @@ impl Writer {
         if self.backlog.is_empty() && groups.clone().all(<[Change]>::is_empty) {
             return Ok(());
         }
-        let begun = Instant::now();
-        let groups = groups.map(|changes| -> &[Change] { changes });
-        let groups = std::iter::once(self.backlog.as_slice()).chain(groups);
-        store.apply(groups.clone())?;
+        let start = Instant::now();
+        // Their lifetime is as short as that of the backlog.
+        let new_groups = groups.map(|changes| -> &[Change] { changes });
+        let all_groups = std::iter::once(self.backlog.as_slice()).chain(new_groups);
+        store.apply(all_groups.clone())?;
         self.lock.iter().for_each(|lock| lock.note(store.extent()));
         if let Compaction::UnderWay(recent) = &mut self.compaction {
-            recent.extend(groups.flatten().cloned());
+            recent.extend(all_groups.flatten().cloned());
         }
-        self.last = begun.elapsed();
+        self.last = start.elapsed();
         self.shared.metrics.commits.observe(self.last);
         self.backlog.clear();
         self.given_up = 0;
@@ -351,13 +365,13 @@ impl Writer {
 
     /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their callers
     /// get the error.
-    fn keep(&mut self, changes: Vec<Change>, waiting: &[Waiting]) {
-        let mut changes = changes.into_iter();
-        for (range, waiter, _) in waiting {
-            let own = changes.by_ref().take(range.len());
+    fn keep(&mut self, changes: Vec<Change>, groups: &[Group]) {
+        let mut remaining = changes.into_iter();
+        for Group { range, waiter, .. } in groups {
+            let own = remaining.by_ref().take(range.len());
             match waiter {
-                Waiter::Told(_) => own.for_each(drop),
-                Waiter::Kept(_) | Waiter::First(_) | Waiter::Answer(..) => self.backlog.extend(own),
+                Waiter::Commit(_) => own.for_each(drop),
+                Waiter::Keep(_) | Waiter::First(_) | Waiter::Answer(..) => self.backlog.extend(own),
             }
         }
         let mut bytes = 0;
@@ -368,8 +382,9 @@ impl Writer {
         });
         let over = self.backlog.len() - fits.count().min(BACKLOG);
         if over > 0 {
-            let is_loss = |change: &Change| matches!(change, Change::Lost(_));
-            self.given_up += self.backlog.drain(..over).filter(|it| !is_loss(it)).count();
+            for change in self.backlog.drain(..over) {
+                self.given_up += usize::from(!matches!(change, Change::Lost(_)));
+            }
             let what = format!(
                 "The journal could not be written for so long that {} changes were given up. Runs \
                  and sessions of that time may not be known after a restart; calls of theirs may \
@@ -384,10 +399,12 @@ impl Writer {
         }
     }
 
+    /// Notes that the disk fails, and gives up the file: after a failed write or sync, what is in the
+    /// file is unknown, and a later sync would report success for bytes that the disk has dropped.
     fn fail(&mut self, error: &StoreError) {
         let why = error_chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
-        self.fails(why);
+        self.note_failure(why);
         self.is_cramped = error.lacks_room();
         self.close_store();
     }
@@ -400,12 +417,14 @@ impl Writer {
         self.abandon_compaction();
     }
 
-    fn fails(&self, why: String) {
+    fn note_failure(&self, why: String) {
         let mut health = self.shared.health.lock();
         (health.error, health.is_full) = (Some(why), false);
         self.shared.metrics.errors.inc();
     }
 
+    /// Makes a file after a failure; returns whether there is one. On a disk without room that is tried
+    /// every few seconds only, as each attempt writes all records.
     fn reopen(&mut self) -> bool {
         if self.state.is_none() {
             return self.open_late();
@@ -414,7 +433,7 @@ impl Writer {
             return false;
         }
         if let Err(error) = self.renew() {
-            self.fails(error_chain(&error));
+            self.note_failure(error_chain(&error));
             return false;
         }
         if std::mem::take(&mut self.is_cramped) {
@@ -458,7 +477,7 @@ impl Writer {
                 self.store.is_some()
             }
             Err(error) => {
-                self.fails(error_chain(&error));
+                self.note_failure(error_chain(&error));
                 false
             }
         }
@@ -478,16 +497,20 @@ impl Writer {
     fn note_health(&self) {
         let Some(store) = &self.store else { return };
         let bytes = store.size;
-        let lost = store.lost();
         // What a new file would not have goes with the next compaction.
         let (live, most) = (store.live_bytes().min(bytes), self.max_size);
-        let full = (live > most)
-            .then(|| format!("the journal is full: {live} bytes, and at most {most} on this disk"));
+        let is_full = live > most;
+        let error = if is_full {
+            Some(format!("the journal is full: {live} bytes, and at most {most} on this disk"))
+        } else {
+            None
+        };
         let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
-        let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);
+        let losses = store.lost().into_iter().chain(health.lost.take());
+        let lost = losses.max_by_key(|loss| loss.at);
         let rewritten = health.rewritten.take();
-        *health = Health { is_full: full.is_some(), error: full, bytes, lost, rewritten };
+        *health = Health { error, is_full, bytes, lost, rewritten };
     }
 
     /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and conversations
@@ -525,14 +548,22 @@ fn may_pass(error: &io::Error) -> bool {
     !error.get_ref().is_some_and(|inner| inner.is::<NoFile>())
 }
 
+/// What a full journal forgets first. A run that was given up stays: an app may attach it again, and
+/// none of its calls may be made twice.
 fn older_half_of_the_idle(kept: Kept) -> Vec<Change> {
-    // An app may attach a run again that was given up, and none of its calls may be made twice.
-    let ended = kept.runs.iter().filter(|run| !run.record.given_up);
-    let ended = ended.filter_map(|run| Some((run.record.ended_at?, Change::ForgetRun(run.slot))));
-    let conversations = kept.conversations.into_iter();
-    let conversations =
-        conversations.map(|(id, record)| (record.used_at, Change::Forget(Key::Conversation(id))));
-    older_half(ended.collect()).chain(older_half(conversations.collect())).collect()
+    let mut runs = Vec::new();
+    for run in &kept.runs {
+        if let Some(ended_at) = run.record.ended_at
+            && !run.record.given_up
+        {
+            runs.push((ended_at, Change::ForgetRun(run.slot)));
+        }
+    }
+    let mut conversations = Vec::new();
+    for (id, record) in kept.conversations {
+        conversations.push((record.used_at, Change::Forget(Key::Conversation(id))));
+    }
+    older_half(runs).chain(older_half(conversations)).collect()
 }
 
 fn older_half(mut changes: Vec<(Millis, Change)>) -> impl Iterator<Item = Change> {

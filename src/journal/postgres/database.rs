@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Row as Found, Statement};
+use tokio_postgres::{AsyncMessage, Client, Row as ResultRow, Statement};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
+use super::rows::{Id, NewRun, Row, RowKey, Rows, call_of, id, kind};
 use crate::journal::postgres::Postgres;
 use crate::journal::record::Slot;
 use crate::model::maps::{HashMap, HashSet};
@@ -182,13 +182,13 @@ impl Database {
     /// Connects, and makes the tables that are missing.
     pub(super) async fn open(settings: &Postgres) -> Queried<Self> {
         let this = Self::connect(settings).await?;
-        let schema = include_str!("sql/schema.sql").replace("{schema}", &settings.schema);
+        let tables = include_str!("sql/schema.sql").replace("{schema}", &settings.schema);
         // One replica at a time: `create … if not exists` fails if two run it at once.
-        let schema = format!("begin; select pg_advisory_xact_lock(7717); {schema}; commit");
-        this.bounded(this.client.batch_execute(&schema)).await?;
-        let found = this.bounded(this.client.query_one(VERSION, &[])).await?;
-        let oldest: String = found.try_get(1)?;
-        match found.try_get(0)? {
+        let statements = format!("begin; select pg_advisory_xact_lock(7717); {tables}; commit");
+        this.bounded(this.client.batch_execute(&statements)).await?;
+        let meta = this.bounded(this.client.query_one(VERSION, &[])).await?;
+        let oldest: String = meta.try_get(1)?;
+        match meta.try_get(0)? {
             later if later > SCHEMA => Err(DatabaseError::Later(later)),
             _ if numbers(env!("CARGO_PKG_VERSION")) < numbers(&oldest) => {
                 Err(DatabaseError::TooOld(oldest))
@@ -238,9 +238,10 @@ impl Database {
         let text = include_str!("sql/facts.sql");
         let table = format!("{schema}.meta");
         let row = self.bounded(self.client.query_one(text, &[&table])).await?;
-        let tables = match row.try_get(4)? {
-            true => Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?),
-            false => None,
+        let tables = if row.try_get(4)? {
+            Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?)
+        } else {
+            None
         };
         if let Some(later) = tables.filter(|version| *version > SCHEMA) {
             return Err(DatabaseError::Later(later));
@@ -258,15 +259,16 @@ impl Database {
         self.client.is_closed()
     }
 
+    /// Waits for a statement. After an error, its effect is unknown: PostgreSQL may carry it out later.
     async fn bounded<T>(
         &self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Queried<T> {
-        let slow = |_elapsed| DatabaseError::Slow(self.within);
-        Ok(timeout(self.within, statement).await.map_err(slow)??)
+        let outcome = timeout(self.within, statement).await;
+        Ok(outcome.map_err(|_elapsed| DatabaseError::Slow(self.within))??)
     }
 
-    async fn query(&self, text: &'static str, values: Values<'_>) -> Queried<Vec<Found>> {
+    async fn query(&self, text: &'static str, values: Values<'_>) -> Queried<Vec<ResultRow>> {
         let prepared = self.prepared.lock().get(text).cloned();
         let statement = match prepared {
             Some(statement) => statement,
@@ -301,21 +303,25 @@ impl Database {
     }
 
     /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:
-    /// another replica has taken over.
+    /// another replica has taken over. A statement of an earlier session that arrives later writes
+    /// nothing, or it would put old values over new ones.
     pub(super) async fn begin(&self, member: Member) -> Queried<Option<i64>> {
         let text = include_str!("sql/begin.sql");
         let rows = self.query(text, &[&member.id, &member.generation]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
-    /// afterwards.
+    /// Takes a replica's place, and waits for the end of what that replica is writing. Nothing of it is
+    /// written afterwards: otherwise it could record a dispatch of a call that the new owner dispatches.
     pub(super) async fn fence(&self, dead: &Beat) -> Queried {
         let text = include_str!("sql/fence.sql");
         self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
     }
 
-    /// Writes one batch.
+    /// Writes one batch, as one statement: all of it, or nothing.
+    ///
+    /// A warning counts as a failure. PostgreSQL confirms a commit with one if no standby has it, and
+    /// after a promotion the record of a dispatch would be gone, and the call made twice.
     pub(super) async fn write(
         &self,
         (member, session): (Member, i64),
@@ -323,22 +329,25 @@ impl Database {
     ) -> Queried<Verdict> {
         let numbers =
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
-        let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
-        let gone: Vec<Id> = gone.map(|(key, _)| id(key)).collect();
-        let begun = || rows.begun.values();
-        let names: Vec<Id> = begun().map(|run| run.name).collect();
-        let needs: Vec<&str> = begun().map(|run| run.needs.as_str()).collect();
-        let owners: Vec<Option<&[u8]>> =
-            begun().map(|run| run.owner.as_ref().map(<[u8; 32]>::as_slice)).collect();
+        let mut removed = Vec::new();
+        for (key, row) in &rows.records {
+            if row.value.is_none() {
+                removed.push(id(key));
+            }
+        }
+        let new_runs = NewRuns::new(rows.new_runs.values());
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
-        let kept = Columns::new(&rows.records);
+        let records = Columns::new(&rows.records);
         let answers = Columns::new(&rows.first);
         let calls: Vec<Id> = rows.first.keys().map(|key| id(&call_of(key))).collect();
-        let claims = rows.records.values().chain(rows.first.values());
-        let claims = claims.filter_map(|row| Some((row.claim?, row.run?)));
-        let (claims, claimants): (Vec<Id>, Vec<Slot>) = claims.unzip();
+        let (claims, claimants): (Vec<Id>, Vec<Slot>) = rows
+            .records
+            .values()
+            .chain(rows.first.values())
+            .filter_map(|row| Some((row.claim?, row.run?)))
+            .unzip();
         self.warned.store(false, Ordering::Relaxed);
-        let found = self
+        let results = self
             .query(
                 include_str!("sql/write.sql"),
                 &[
@@ -346,34 +355,34 @@ impl Database {
                     &member.generation,
                     &session,
                     &self.group,
-                    &numbers(&mut rows.begun.keys()),
-                    &slices(&names),
+                    &numbers(&mut rows.new_runs.keys()),
+                    &slices(&new_runs.names),
                     &numbers(&mut rows.owned.keys()),
                     &epochs,
                     &numbers(&mut rows.released.iter()),
                     &numbers(&mut rows.ended.iter()),
                     &numbers(&mut rows.forgotten.iter()),
-                    &slices(&gone),
+                    &slices(&removed),
                     &numbers(&mut rows.cleared.iter()),
-                    &slices(&kept.ids),
-                    &kept.keys,
-                    &kept.kinds,
-                    &kept.runs,
-                    &kept.values,
+                    &slices(&records.ids),
+                    &records.keys,
+                    &records.kinds,
+                    &records.runs,
+                    &records.values,
                     &slices(&answers.ids),
                     &answers.keys,
                     &answers.kinds,
                     &answers.runs,
                     &answers.values,
                     &slices(&calls),
-                    &kept.attempts,
-                    &kept.dispatches,
-                    &needs,
-                    &kept.claims,
-                    &answers.are_owners,
+                    &records.attempts,
+                    &records.dispatches,
+                    &new_runs.needs,
+                    &records.claims,
+                    &answers.from_owner_only,
                     &slices(&claims),
                     &numbers(&mut claimants.iter()),
-                    &owners,
+                    &new_runs.owners,
                     &answers.claims,
                 ],
             )
@@ -382,7 +391,7 @@ impl Database {
             return Err(DatabaseError::Doubtful);
         }
         let mut verdict = Verdict::default();
-        for row in found {
+        for row in results {
             verdict.lives |= row.try_get::<_, Option<bool>>(0)?.is_some();
             verdict.held.extend(row.try_get::<_, Option<i64>>(1)?.map(slot));
             verdict.first.extend(row.try_get::<_, Option<RowKey>>(2)?);
@@ -390,26 +399,12 @@ impl Database {
         Ok(verdict)
     }
 
-    /// Says that this replica lives; the heartbeats of all of its group then. `None`: another has
-    /// taken its place.
+    /// Says that this replica lives, and returns the heartbeats of all of its group. `None`: another
+    /// replica has taken the place of this one.
     pub(super) async fn beat(&self, member: Member) -> Queried<Option<Vec<Beat>>> {
         let values: Values<'_> = &[&member.id, &member.generation, &self.group];
         let rows = self.query(include_str!("sql/beat.sql"), values).await?;
-        let beat = |row: &Found| {
-            Ok(Beat {
-                replica: row.try_get(0)?,
-                generation: row.try_get(1)?,
-                counter: row.try_get(2)?,
-                host: row.try_get(3)?,
-                version: row.try_get(4)?,
-                since: row.try_get(5)?,
-                backends: {
-                    let (names, identities): (Vec<_>, Vec<_>) = (row.try_get(6)?, row.try_get(7)?);
-                    names.into_iter().zip(identities).collect()
-                },
-            })
-        };
-        let beats = rows.iter().map(beat).collect::<Queried<Vec<_>>>()?;
+        let beats = rows.iter().map(Beat::read).collect::<Queried<Vec<_>>>()?;
         Ok(Some(beats).filter(|beats| !beats.is_empty()))
     }
 
@@ -445,10 +440,11 @@ impl Database {
         records(&self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
-    /// The runs that `member` has claimed, with their epochs, but for those that it knows with theirs.
-    pub(super) async fn claimed(&self, member: Member, known: Claimed) -> Queried<Claimed> {
-        let known = known.iter().map(|(slot, epoch)| (number(slot), *epoch));
-        let (slots, epochs): (Vec<i64>, Vec<i64>) = known.unzip();
+    /// The runs that `member` owns, with their epochs, except for those in `driven`: a claim without an
+    /// answer has made them its own.
+    pub(super) async fn claimed(&self, member: Member, driven: Claimed) -> Queried<Claimed> {
+        let (slots, epochs): (Vec<i64>, Vec<i64>) =
+            driven.iter().map(|(slot, epoch)| (number(slot), *epoch)).unzip();
         let values: Values<'_> = &[&member.id, &slots, &epochs];
         runs(&self.query(include_str!("sql/claimed.sql"), values).await?)
     }
@@ -459,13 +455,13 @@ impl Database {
         records(&self.query(include_str!("sql/find.sql"), values).await?)
     }
 
-    /// The records of the runs that others than `own` drive, or of those with the id `named`.
+    /// The records of the runs that others than `own` drive, or of those with the id `run_id`.
     pub(super) async fn elsewhere(
         &self,
         own: Option<Uuid>,
-        named: Option<&str>,
+        run_id: Option<&str>,
     ) -> Queried<Records> {
-        let values: Values<'_> = &[&self.group, &own, &named];
+        let values: Values<'_> = &[&self.group, &own, &run_id];
         records(&self.query(include_str!("sql/elsewhere.sql"), values).await?)
     }
 
@@ -474,7 +470,7 @@ impl Database {
         self.query(include_str!("sql/leave.sql"), &[&member.id, &member.generation]).await.map(drop)
     }
 
-    /// Removes the rows of replicas that own nothing any more.
+    /// Removes the rows of replicas that own nothing now.
     pub(super) async fn bury(&self, dead: &[Uuid]) -> Queried {
         self.query(include_str!("sql/bury.sql"), &[&dead]).await.map(drop)
     }
@@ -491,7 +487,41 @@ struct Columns<'a> {
     attempts: Vec<Option<i32>>,
     dispatches: Vec<bool>,
     claims: Vec<Option<&'a [u8]>>,
-    are_owners: Vec<bool>,
+    from_owner_only: Vec<bool>,
+}
+
+/// The runs that begin, by columns.
+struct NewRuns<'a> {
+    names: Vec<Id>,
+    needs: Vec<&'a str>,
+    owners: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> NewRuns<'a> {
+    fn new(runs: impl Iterator<Item = &'a NewRun>) -> Self {
+        let mut this = Self { names: Vec::new(), needs: Vec::new(), owners: Vec::new() };
+        for run in runs {
+            this.names.push(run.name);
+            this.needs.push(&run.needs);
+            this.owners.push(run.owner.as_ref().map(<[u8; 32]>::as_slice));
+        }
+        this
+    }
+}
+
+impl Beat {
+    fn read(row: &ResultRow) -> Queried<Self> {
+        let (names, identities): (Vec<_>, Vec<_>) = (row.try_get(6)?, row.try_get(7)?);
+        Ok(Self {
+            replica: row.try_get(0)?,
+            generation: row.try_get(1)?,
+            counter: row.try_get(2)?,
+            host: row.try_get(3)?,
+            version: row.try_get(4)?,
+            since: row.try_get(5)?,
+            backends: names.into_iter().zip(identities).collect(),
+        })
+    }
 }
 
 impl<'a> Columns<'a> {
@@ -505,7 +535,7 @@ impl<'a> Columns<'a> {
             this.runs.push(row.run.as_ref().map(number));
             this.values.push(value);
             this.attempts.push(row.attempts.map(|(count, _)| count));
-            this.are_owners.push(row.is_owners);
+            this.from_owner_only.push(row.from_owner_only);
             this.claims.push(row.claim.as_ref().map(<[u8; 32]>::as_slice));
             this.dispatches.push(row.attempts.is_some_and(|(_, dispatches)| dispatches));
         }
@@ -517,11 +547,11 @@ fn slices(ids: &[Id]) -> Vec<&[u8]> {
     ids.iter().map(<[u8; 32]>::as_slice).collect()
 }
 
-fn records(rows: &[Found]) -> Queried<Records> {
+fn records(rows: &[ResultRow]) -> Queried<Records> {
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-fn runs(rows: &[Found]) -> Queried<Claimed> {
+fn runs(rows: &[ResultRow]) -> Queried<Claimed> {
     rows.iter().map(|row| Ok((slot(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 

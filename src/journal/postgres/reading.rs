@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::database::{Claimed, Queried, Records};
-use super::rows::{id_of, name};
+use super::rows::{Id, id_of, name};
 use super::{AGAIN, Database, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
@@ -29,11 +29,11 @@ impl Replica {
         timeout(READ_WITHIN, self.read_answer(key)).await.ok().flatten()
     }
 
-    /// The same; waits until the database can tell.
+    /// As [`Self::answer`], but waits until the database can tell.
     pub(in crate::journal) async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
         loop {
             match self.read(&Key::Answer(key.clone())).await {
-                Ok(found) => return found.into_iter().next().map(|(_, value)| value.into()),
+                Ok(records) => return records.into_iter().next().map(|(_, value)| value.into()),
                 // The keeper tells the operator that the database is away.
                 Err(error) => debug!(%error, "cannot read a kept answer yet"),
             }
@@ -41,44 +41,60 @@ impl Replica {
         }
     }
 
-    /// What the group knows of the run or the session `named` of `workspace`.
-    pub async fn find(&self, workspace: &Workspace, named: &str) -> Queried<Kept> {
-        let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
-        let session = Key::Session((workspace.clone(), named.into()));
-        let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
-        let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
-        let names = [RunKind::Agent, RunKind::Eval].map(run);
-        let ids = keys.map(|key| id_of(&key));
-        let found =
-            async |reader: &Database| with_routes(reader, reader.find(&ids, &names).await?).await;
-        self.with_reader(found).await
+    /// What the group knows of the run or the session with the id `id` in `workspace`. The id alone does
+    /// not tell which of them it names, so all records that it may have are asked for at once.
+    pub async fn find(&self, workspace: &Workspace, id: &str) -> Queried<Kept> {
+        let owners = ["agent-runs", "eval-runs", "agent-sessions"]
+            .map(|kind| Key::Owner((workspace.clone(), kind.to_owned(), id.to_owned())));
+        let session = Key::Session((workspace.clone(), id.into()));
+        let ids: Vec<Id> = owners.iter().chain([&session]).map(id_of).collect();
+        let names = [RunKind::Agent, RunKind::Eval]
+            .map(|kind| name(&RunKey { workspace: workspace.clone(), kind, run: id.into() }));
+        self.with_reader(async |reader: &Database| {
+            with_routes(reader, reader.find(&ids, &names).await?).await
+        })
+        .await
     }
 
-    /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
-    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Queried<Vec<KeptRun>> {
+    /// The runs that other replicas drive, or those of them with the id `run_id`, which may have ended.
+    pub async fn runs_elsewhere(&self, run_id: Option<&str>) -> Queried<Vec<KeptRun>> {
         let own = self.member.borrow().map(|member| member.id);
-        let found = async |reader: &Database| {
-            with_routes(reader, reader.elsewhere(own, named).await?).await
-        };
-        Ok(self.with_reader(found).await?.runs)
+        let records = self
+            .with_reader(async |reader: &Database| {
+                with_routes(reader, reader.elsewhere(own, run_id).await?).await
+            })
+            .await?;
+        Ok(records.runs)
     }
 
-    /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
+    /// Takes over the run `key` if it waits for the credential of its app; returns its records.
+    ///
+    /// Without an answer of the database, the run may be this replica's, and no driver would run it. So
+    /// the keeper is told to look.
     pub async fn claim_waiting(&self, key: &RunKey) -> Queried<Option<Kept>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
-        let claimed = self.with_reader(async |reader| {
-            let runs = reader.claim_waiting(member, name(key)).await?;
-            self.kept_of(reader, runs).await
-        });
-        // Without an answer, the run may be this replica's all the same. The keeper looks.
-        let claimed = claimed.await.inspect_err(|_| self.doubts.store(true, Ordering::Relaxed))?;
-        Ok(Some(claimed).filter(|kept| !kept.runs.is_empty()))
+        let records = self
+            .with_reader(async |reader| {
+                let runs = reader.claim_waiting(member, name(key)).await?;
+                self.take_possession(reader, runs).await
+            })
+            .await
+            .inspect_err(|_| self.claim_in_doubt.store(true, Ordering::Relaxed))?;
+        Ok(Some(records).filter(|records| !records.runs.is_empty()))
     }
 
-    /// What is kept of runs that are this replica's now, with these epochs.
-    pub(super) async fn kept_of(&self, database: &Database, runs: Claimed) -> Queried<Kept> {
+    /// Reads the records of `runs`, which are this replica's now with these epochs, and notes that.
+    ///
+    /// The records are read first: if that fails, the claim stays in doubt, and the keeper repeats it.
+    /// The count in `regained` rises before the epochs are known, so that no change of a driver from
+    /// before counts as one of the new owner's.
+    pub(super) async fn take_possession(
+        &self,
+        database: &Database,
+        runs: Claimed,
+    ) -> Queried<Kept> {
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
-        let kept = with_routes(database, database.of_runs(&slots).await?).await?;
+        let records = with_routes(database, database.of_runs(&slots).await?).await?;
         {
             let mut regained = self.regained.lock();
             regained.0 += 1;
@@ -86,19 +102,17 @@ impl Replica {
             regained.1.extend(slots.into_iter().map(|slot| (slot, times)));
         }
         self.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
-        Ok(kept)
+        Ok(records)
     }
 
-    /// The long call with this id.
     pub async fn long_call(&self, id: &CallId) -> Queried<Option<LongRecord>> {
-        let found = self.read(&Key::Long(id.clone())).await?;
-        Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
+        let records = self.read(&Key::Long(id.clone())).await?;
+        Ok(Live::of_rows(records).kept().long.pop().map(|(_, record)| record))
     }
 
-    /// The request with this key.
     pub async fn request(&self, key: &RequestKey) -> Queried<Option<RequestRecord>> {
-        let found = self.read(&Key::Request(key.clone())).await?;
-        Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
+        let records = self.read(&Key::Request(key.clone())).await?;
+        Ok(Live::of_rows(records).kept().requests.pop().map(|(_, record)| record))
     }
 
     async fn read(&self, key: &Key) -> Queried<Records> {
@@ -119,20 +133,21 @@ impl Replica {
                 }
             }
         };
-        let done = work(&open).await;
-        if done.is_err() {
-            self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
+        let outcome = work(&open).await;
+        if outcome.is_err() {
+            // Another caller may have opened a new one meanwhile.
+            self.reader.lock().await.take_if(|current| Arc::ptr_eq(current, &open));
         }
-        done
+        outcome
     }
 }
 
 /// The records, with the routes that they refer to.
-async fn with_routes(database: &Database, found: Records) -> Queried<Kept> {
-    let mut live = Live::of_rows(found);
-    let refers: Vec<_> = live.refers().iter().map(id_of).collect();
-    if !refers.is_empty() {
-        live.add_rows(database.find(&refers, &[]).await?);
+async fn with_routes(database: &Database, records: Records) -> Queried<Kept> {
+    let mut live = Live::of_rows(records);
+    let ids: Vec<Id> = live.refers().iter().map(id_of).collect();
+    if !ids.is_empty() {
+        live.add_rows(database.find(&ids, &[]).await?);
     }
     Ok(live.kept())
 }

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::journal::live;
 use crate::journal::live::json;
-use crate::journal::record::{CallKey, Change, Key, Slot};
+use crate::journal::record::{CallKey, Change, Key, RunRecord, Slot};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::{BackendName, RunId, RunKey, Workspace};
 
@@ -18,7 +18,7 @@ pub(super) type Epochs = HashMap<Slot, Option<i64>>;
 /// The epoch of a run that has had one owner.
 pub(super) const FIRST_EPOCH: i64 = 1;
 
-/// A hash.
+/// A hash, under which the table has a key or a name.
 pub(super) type Id = [u8; 32];
 
 /// A key of the table, as JSON.
@@ -30,17 +30,18 @@ pub(super) struct Row {
     pub(super) run: Option<Slot>,
     /// `None`: the record is removed.
     pub(super) value: Option<Vec<u8>>,
-    /// Of a call: how often it was dispatched, and whether this row dispatches it once more.
+    /// Of a call: how often it was dispatched, and whether this row dispatches it once more. The
+    /// statement writes such a row only if the table has a lower count: of two drivers, one sends.
     pub(super) attempts: Option<(i32, bool)>,
     /// What a driver must have to dispatch it, if those of other runs may read the call, too.
     pub(super) claim: Option<Id>,
-    /// Of an answer: the run's owner alone may give it.
-    pub(super) is_owners: bool,
+    /// Of an answer: the run's owner alone may give it, as it says that the call was not sent.
+    pub(super) from_owner_only: bool,
 }
 
 /// A run that begins.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct NewRun {
     pub(super) name: Id,
     /// The backends that it needs.
     pub(super) needs: String,
@@ -59,7 +60,7 @@ pub(super) struct Rows {
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
     /// The runs that begin with this batch.
-    pub(super) begun: BTreeMap<Slot, Begun>,
+    pub(super) new_runs: BTreeMap<Slot, NewRun>,
     /// The runs that have ended.
     pub(super) ended: BTreeSet<Slot>,
     /// The runs whose calls and answers are removed.
@@ -73,34 +74,32 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Adds a change, unless this replica has lost its run. Routes in `known` are in the table.
-    pub(super) fn add(&mut self, change: &Change, epochs: &Epochs, known: &HashSet<Box<str>>) {
+    /// Adds a change, unless this replica has lost its run: the statement would fail for it, or, of a
+    /// run that this replica believes to be new, write a second one. The table has the routes in
+    /// `written_routes`.
+    pub(super) fn add(
+        &mut self,
+        change: &Change,
+        epochs: &Epochs,
+        written_routes: &HashSet<Box<str>>,
+    ) {
         let run = run_of(change);
-        let known_run = run.and_then(|slot| epochs.get(&slot));
-        match (change, run, known_run) {
+        let epoch = run.and_then(|slot| epochs.get(&slot));
+        match (change, run, epoch) {
             // An answer counts even if another replica owns the run by now.
             (Change::Answer(..), ..) => {}
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
             (Change::Run(_, run), Some(slot), None) => {
-                let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
-                let RunKey { workspace, kind, run: run_id } = &run.key;
-                let owner = (workspace.clone(), kind.as_str().to_owned(), run_id.to_string());
-                let owner = json(&Key::Owner(owner));
-                // A run that is attached again has an owner already.
-                let is_new = !run.has_past
-                    || self.first.contains_key(&owner)
-                    || self.records.contains_key(&owner);
-                let owner = is_new.then(|| id(&owner));
-                let begun = Begun { name: name(&run.key), needs: needs.join(","), owner };
-                self.begun.entry(slot).or_insert(begun);
+                let new_run = self.new_run(run);
+                self.new_runs.entry(slot).or_insert(new_run);
                 self.owned.insert(slot, FIRST_EPOCH);
             }
-            (_, Some(slot), None) if self.begun.contains_key(&slot) => {}
+            (_, Some(slot), None) if self.new_runs.contains_key(&slot) => {}
             (_, Some(_), None | Some(None)) => return,
             (_, None, _) => {}
         }
         match change {
-            Change::Routes(routes) if known.contains(&*routes.digest) => return,
+            Change::Routes(routes) if written_routes.contains(&*routes.digest) => return,
             Change::Routes(routes) => drop(self.routes.insert((&*routes.digest).into())),
             Change::Run(slot, run) if !run.goes_on() => drop(self.ended.insert(*slot)),
             Change::ForgetRun(slot) => drop(self.forgotten.insert(*slot)),
@@ -108,12 +107,10 @@ impl Rows {
             _ => {}
         }
         let attempts = match change {
-            Change::Call(_, call) => Some((call.attempts, false)),
-            Change::Dispatch(_, call) => Some((call.attempts, true)),
+            Change::Call(_, call) => Some((small_count(call.attempts), false)),
+            Change::Dispatch(_, call) => Some((small_count(call.attempts), true)),
             _ => None,
         };
-        let attempts =
-            attempts.map(|(count, sends)| (i32::try_from(count).unwrap_or(i32::MAX), sends));
         let claim = match change {
             Change::Dispatch(key, call) => call.claim.as_ref().map(|claim| claim_id(claim, key)),
             Change::Call(key, call) => call.claim_of_refusal().map(|claim| claim_id(claim, key)),
@@ -124,15 +121,15 @@ impl Rows {
             }
             _ => None,
         };
-        let is_first = match change {
+        let only_first_counts = match change {
             Change::Answer(..) | Change::Refuse(..) | Change::Begin(..) => true,
             // Of two apps that attach a run at once, one has it.
             Change::Owner(_, owner) => owner.attached,
             _ => false,
         };
-        let is_owners = matches!(change, Change::Refuse(..));
+        let from_owner_only = matches!(change, Change::Refuse(..));
         for (key, value) in live::records(change) {
-            let value = match key {
+            let bytes = match key {
                 Key::Calls(slot) => {
                     self.clear(slot);
                     continue;
@@ -142,34 +139,63 @@ impl Rows {
                 Key::Answer(_) => Some(value.unwrap_or_default()),
                 _ => value,
             };
-            let value = value.map(Vec::from);
-            self.set(json(&key), Row { run, value, attempts, claim, is_owners }, is_first);
+            let value = bytes.map(Vec::from);
+            let row = Row { run, value, attempts, claim, from_owner_only };
+            if only_first_counts {
+                self.set_first(json(&key), row);
+            } else {
+                self.set(json(&key), row);
+            }
         }
     }
 
-    fn set(&mut self, key: RowKey, mut row: Row, is_first: bool) {
-        // An answer in place of one that is removed is the owner's.
-        let is_first = is_first && !self.records.contains_key(&key);
-        if is_first && self.first.contains_key(&key) {
-            return;
+    /// A run that begins with this batch. Its row names the record of its owner, unless the run is
+    /// attached again and has an owner already: the statement would take that record for one of another
+    /// replica, and not begin the run.
+    fn new_run(&self, run: &RunRecord) -> NewRun {
+        let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
+        let RunKey { workspace, kind, run: run_id } = &run.key;
+        let owner_key = (workspace.clone(), kind.as_str().to_owned(), run_id.to_string());
+        let owner = json(&Key::Owner(owner_key));
+        let owner_is_new =
+            !run.has_past || self.first.contains_key(&owner) || self.records.contains_key(&owner);
+        NewRun {
+            name: name(&run.key),
+            needs: needs.join(","),
+            owner: if owner_is_new { Some(id(&owner)) } else { None },
         }
+    }
+
+    /// Sets a row of which the first one counts. An answer in place of one that this batch removes is
+    /// the owner's, and replaces it.
+    fn set_first(&mut self, key: RowKey, row: Row) {
+        if self.records.contains_key(&key) {
+            self.set(key, row);
+        } else {
+            self.first.entry(key).or_insert(row);
+        }
+    }
+
+    /// Sets a row of which the last one counts. What follows a dispatch in its batch stands and falls
+    /// with it: if another driver sends the call, the later stage of the call must not be written either.
+    fn set(&mut self, key: RowKey, mut row: Row) {
         self.first.remove(&key);
-        // What follows a dispatch in its batch stands and falls with it.
-        let before = self.records.get(&key);
-        let is_sent = before.and_then(|row| row.attempts).is_some_and(|(_, sends)| sends);
-        row.claim = row.claim.or(before.and_then(|row| row.claim));
-        row.attempts = row.attempts.map(|(count, sends)| (count, sends || is_sent));
-        let to = if is_first { &mut self.first } else { &mut self.records };
-        to.insert(key, row);
+        if let Some(before) = self.records.get(&key) {
+            let was_sent = before.attempts.is_some_and(|(_, sends)| sends);
+            row.claim = row.claim.or(before.claim);
+            row.attempts = row.attempts.map(|(count, sends)| (count, sends || was_sent));
+        }
+        self.records.insert(key, row);
     }
 
-    /// Removes the calls of a run, and their answers.
+    /// Removes the calls of a run, and their answers, also those that this batch has: the
+    /// statement removes nothing that it writes, and they would stay.
     fn clear(&mut self, slot: Slot) {
-        let is_call = |key: &RowKey, row: &Row| {
-            row.run == Some(slot) && matches!(kind(key), "call" | "answer")
-        };
-        self.records.retain(|key, row| !is_call(key, row));
-        self.first.retain(|key, row| !is_call(key, row));
+        for rows in [&mut self.records, &mut self.first] {
+            rows.retain(|key, row| {
+                row.run != Some(slot) || !matches!(kind(key), "call" | "answer")
+            });
+        }
         self.cleared.insert(slot);
     }
 
@@ -178,7 +204,7 @@ impl Rows {
     }
 }
 
-/// The run whose owner alone may make this change.
+/// The run whose owner alone may make this change. The change is dropped if another replica owns it.
 pub(super) fn run_of(change: &Change) -> Option<Slot> {
     match change {
         Change::Run(slot, _) | Change::ForgetRun(slot) | Change::Release(slot) => Some(*slot),
@@ -197,8 +223,18 @@ pub(super) type Regained = HashMap<Slot, u64>;
 /// before: it may have waited for the database while this replica lost the run and got it back. An
 /// answer counts even so.
 pub(super) fn is_of_earlier(change: &Change, times: u64, regained: &Regained) -> bool {
-    let is_later = |run| regained.get(&run).is_some_and(|at| times < *at);
-    !matches!(change, Change::Answer(..)) && run_of(change).is_some_and(is_later)
+    if let Change::Answer(..) = change {
+        return false;
+    }
+    match run_of(change).and_then(|run| regained.get(&run)) {
+        Some(regained_at) => times < *regained_at,
+        None => false,
+    }
+}
+
+/// The count as the table has it.
+fn small_count(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// The hash under which the table has a key. Ids of MANTYX that stand in paths count without letter

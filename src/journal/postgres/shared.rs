@@ -58,8 +58,8 @@ impl Replica {
         Ok(Some(member.id))
     }
 
-    /// Records how `id` has ended; `holder` if no person has decided. Returns how it had ended before.
-    /// `None`: it is not known any more.
+    /// Records how the approval `id` has ended; `holder` if no person has decided. Returns how it had
+    /// ended before, as the first decision counts. `None`: the group has forgotten it.
     pub async fn end(
         &self,
         id: &str,

@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 
 use super::database::Verdict;
 use super::rows::{Epochs, Rows, id, name};
-use super::{Postgres, Replica, Writer, tell};
-use crate::journal::batch::Waiter;
+use super::writer::{Attempt, tell};
+use super::{Postgres, Replica, Writer};
+use crate::journal::batch::{Group, Waiter};
 use crate::journal::live::json;
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::model::maps::HashSet;
@@ -68,7 +69,8 @@ fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
     let writer = Writer::new(Arc::clone(&replica));
     let changes = [call(1, Stage::Closed), call(2, Stage::Closed), answer(2, "{}")];
     let slots = |times| {
-        let rows = writer.rows(&changes, &[(0..3, Waiter::Kept(None), times)]);
+        let group = Group { range: 0..3, waiter: Waiter::Keep(None), regained: times };
+        let rows = writer.rows(&changes, &[group]);
         assert_eq!(rows.first.len(), 1, "the first answer counts, of any replica");
         rows.owned.into_keys().collect::<Vec<_>>()
     };
@@ -86,13 +88,16 @@ fn refusal_of_an_earlier_driver_is_not_told_as_the_answer_of_the_present_one() {
     let changes = [Change::Refuse(key.clone(), body.clone()), Change::Answer(key.clone(), body)];
     let (refusal, refusal_is_first) = oneshot::channel();
     let (answer, answer_is_first) = oneshot::channel();
-    let waiting = vec![(0..1, Waiter::First(refusal), 2), (1..2, Waiter::First(answer), 3)];
+    let groups = vec![
+        Group { range: 0..1, waiter: Waiter::First(refusal), regained: 2 },
+        Group { range: 1..2, waiter: Waiter::First(answer), regained: 3 },
+    ];
     let verdict = Verdict {
         held: [Slot(2)].into_iter().collect(),
         first: [json(&Key::Answer(key))].into_iter().collect(),
         lives: true,
     };
-    tell(&replica, &changes, waiting, verdict, false);
+    tell(&replica, &changes, groups, verdict, Attempt::First);
     let are_first = [refusal_is_first, answer_is_first].map(|first| first.blocking_recv());
     assert_eq!(are_first, [Ok(false), Ok(true)]);
 }
@@ -107,7 +112,7 @@ fn an_answer_to_a_call_that_was_not_sent_is_the_owners() {
     let epochs = owned(&[(1, Some(3)), (2, None)]);
     let rows = rows(&[refused(1), refused(2)], &epochs);
     assert_eq!(rows.owned.into_iter().collect::<Vec<_>>(), [(Slot(1), 3)]);
-    let first: Vec<_> = rows.first.values().map(|row| (row.run, row.is_owners)).collect();
+    let first: Vec<_> = rows.first.values().map(|row| (row.run, row.from_owner_only)).collect();
     assert_eq!(first, [(Some(Slot(1)), true)]);
 }
 

@@ -123,7 +123,7 @@ impl Scene {
     /// Whether `changes` are on disk; otherwise they are dropped.
     fn commits(&mut self, changes: Vec<Change>) -> bool {
         let (done, mut written) = oneshot::channel();
-        self.give(changes, Waiter::Told(done));
+        self.give(changes, Waiter::Commit(done));
         written.try_recv().unwrap().is_ok()
     }
 
@@ -175,13 +175,13 @@ async fn disk_that_is_full_of_live_records_accepts_writes_once_some_are_forgotte
     let mut answers = ids[..written].to_vec();
     assert_eq!(after_kill(&scene.path()), (true, answers.clone()));
     // The journal keeps what it cannot write.
-    scene.give(answer("tu_kept"), Waiter::Kept(None));
+    scene.give(answer("tu_kept"), Waiter::Keep(None));
     for _ in 0..10 {
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!(!scene.commits(run(2, None)));
     }
     for id in answers.drain(..3) {
-        scene.give(forget(&id), Waiter::Kept(None));
+        scene.give(forget(&id), Waiter::Keep(None));
     }
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(scene.commits(run(2, None)));

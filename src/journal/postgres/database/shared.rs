@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use tokio_postgres::Row as Found;
+use tokio_postgres::Row as ResultRow;
 use uuid::Uuid;
 
 use super::{Database, Member, Queried, Values};
@@ -17,14 +17,8 @@ impl Database {
         let (names, versions): (Vec<&str>, Vec<i64>) =
             known.iter().map(|(name, version)| (name.as_str(), *version)).unzip();
         let text = include_str!("../sql/files.sql");
-        let file = |row: &Found| {
-            Ok(SharedFile {
-                name: row.try_get(0)?,
-                version: row.try_get(1)?,
-                text: row.try_get(2)?,
-            })
-        };
-        self.query(text, &[&self.group, &names, &versions]).await?.iter().map(file).collect()
+        let rows = self.query(text, &[&self.group, &names, &versions]).await?;
+        rows.iter().map(SharedFile::read).collect()
     }
 
     pub async fn write_file(
@@ -62,8 +56,8 @@ impl Database {
 
     pub async fn enter_conversation(&self, id: &str) -> Queried<Conversation> {
         let text = include_str!("../sql/enter_conversation.sql");
-        let found = self.query(text, &[&self.group, &id]).await?;
-        let Some(row) = found.first() else { return Ok((None, None)) };
+        let rows = self.query(text, &[&self.group, &id]).await?;
+        let Some(row) = rows.first() else { return Ok((None, None)) };
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
@@ -83,15 +77,24 @@ impl Database {
     }
 
     pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
-        let approval = |row: &Found| {
-            Ok(SharedApproval {
-                id: row.try_get(0)?,
-                ended: row.try_get(1)?,
-                by_person: row.try_get(2)?,
-                asked: row.try_get(3)?,
-            })
-        };
         let rows = self.query(include_str!("../sql/approvals.sql"), &[&self.group, &known]).await?;
-        rows.iter().map(approval).collect()
+        rows.iter().map(SharedApproval::read).collect()
+    }
+}
+
+impl SharedFile {
+    fn read(row: &ResultRow) -> Queried<Self> {
+        Ok(Self { name: row.try_get(0)?, version: row.try_get(1)?, text: row.try_get(2)? })
+    }
+}
+
+impl SharedApproval {
+    fn read(row: &ResultRow) -> Queried<Self> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            ended: row.try_get(1)?,
+            by_person: row.try_get(2)?,
+            asked: row.try_get(3)?,
+        })
     }
 }

@@ -373,7 +373,7 @@ impl Batch {
                     call: id(&call_of(key)),
                     dispatches: row.attempts.is_some_and(|(_, dispatches)| dispatches),
                     claim: row.claim,
-                    is_owners: row.is_owners,
+                    is_owners: row.from_owner_only,
                     row: RecordRow {
                         key: key.clone(),
                         kind: kind(key).to_owned(),
@@ -392,7 +392,7 @@ impl Batch {
             "" => Vec::new(),
             needs => needs.split(',').map(str::to_owned).collect(),
         };
-        let begun = rows.begun.iter();
+        let begun = rows.new_runs.iter();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
         Self {
             begun: begun
