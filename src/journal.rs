@@ -18,6 +18,7 @@ mod desk;
 mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod health;
 mod live;
 mod lock;
 mod losses;
@@ -48,6 +49,8 @@ use tracing::{error, info};
 
 use self::batch::{Job, Waiter};
 use self::desk::{Desk, FAST};
+pub use self::health::Health;
+use self::health::{NOT_ASKED, QUEUE_BYTES, Shared};
 use self::lock::Lock;
 pub use self::postgres::{
     Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
@@ -60,8 +63,6 @@ use self::writer::Writer;
 use crate::model::moment::Moment;
 use crate::{clock, metrics};
 
-/// If about this many bytes wait for the thread, drivers stop reading their runs.
-const QUEUE_BYTES: usize = 32 << 20;
 /// About how many bytes a change takes beside the parts that may be large.
 const CHANGE: usize = 256;
 /// How long a caller waits for a database that is away.
@@ -101,32 +102,6 @@ enum Place {
     Database(Arc<Replica>),
 }
 
-/// The error of a database that has not been asked yet.
-const NOT_ASKED: &str = "PostgreSQL has not answered yet";
-
-/// What the journal shares with its thread.
-#[derive(Debug, Default)]
-struct Shared {
-    queue: Queue,
-    health: Mutex<Health>,
-    metrics: metrics::Journal,
-}
-
-/// The state of the journal.
-#[derive(Debug, Clone, Default)]
-pub struct Health {
-    /// For operators: why the journal cannot be written at the moment.
-    pub error: Option<String>,
-    /// The disk works, but the file has reached its largest size.
-    pub is_full: bool,
-    /// The size of the file.
-    pub bytes: u64,
-    /// What the journal lost last.
-    pub lost: Option<LossRecord>,
-    /// What another program did to the file, which was then written again from memory.
-    pub rewritten: Option<String>,
-}
-
 /// The changes were not written, and will not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotWritten {
@@ -135,26 +110,6 @@ pub enum NotWritten {
     /// Another driver has the run, or sends the call.
     #[error("another replica drives the run")]
     Taken,
-}
-
-#[derive(Debug, Default)]
-struct Queue(watch::Sender<usize>);
-
-impl Queue {
-    fn add(&self, bytes: usize) {
-        self.0.send_if_modified(|queued| {
-            *queued += bytes;
-            false
-        });
-    }
-
-    fn remove(&self, bytes: usize) {
-        self.0.send_if_modified(|queued| {
-            let was_full = *queued >= QUEUE_BYTES;
-            *queued -= bytes;
-            was_full && *queued < QUEUE_BYTES
-        });
-    }
 }
 
 /// Whether `change` refuses a call that the driver of another run may send.
@@ -577,36 +532,6 @@ impl Drop for Turn<'_> {
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Mutex<Option<JoinHandle<()>>>> {
     Ok(Mutex::new(Some(thread::Builder::new().name("journal".to_owned()).spawn(work)?)))
-}
-
-impl Shared {
-    /// Notes that the database fails, and logs the first failure after a success. A failure of the
-    /// first attempt counts as that, though there was no success.
-    fn note_failure(&self, why: &str) {
-        let before = self.health.lock().error.replace(why.to_owned());
-        if before.is_none_or(|before| before == NOT_ASKED) {
-            error!(why, "the journal cannot be written; no calls are made until it can");
-        }
-    }
-
-    /// Notes that the database works and is of no use to this bridge. Unlike a failure, that does
-    /// not pass by itself, so it is logged whatever has failed before.
-    fn note_refusal(&self, why: &str, cure: &str) {
-        let last_error = self.health.lock().error.replace(why.to_owned());
-        if last_error.as_deref() != Some(why) {
-            error!(
-                why,
-                cure, "the journal in PostgreSQL is not for this bridge; no calls are made"
-            );
-        }
-    }
-
-    /// Notes that the database works.
-    fn note_success(&self) {
-        if self.health.lock().error.take().is_some() {
-            info!("the journal can be written");
-        }
-    }
 }
 
 #[cfg(test)]
