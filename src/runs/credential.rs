@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_along_hears_of_a_refusal() {
+    async fn refusal_of_a_credential_is_told_to_its_readers() {
         let run = RunCredential::new(shown("a"));
         run.accept(&shown("b"));
         let reader = shown("b");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_hears_of_another() {
+    async fn new_credential_is_told_to_those_that_wait() {
         let run = RunCredential::new(shown("a"));
         let first = shown("a");
         run.refuse(&first);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_looks_on_hears_of_the_end_of_a_session() {
+    async fn end_of_a_session_is_told_to_its_readers() {
         let sessions = Arc::new(Sessions::default());
         let one = begin(&sessions, "one");
         let two = begin(&sessions, "two");

@@ -79,7 +79,7 @@ fn mcp_with_a_slash_is_mcp() {
 }
 
 #[test]
-fn what_shows_a_requests_headers_is_refused_everywhere() {
+fn method_that_shows_a_requests_headers_is_refused_everywhere() {
     for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
         for path in ["/", "/healthz", "/nothing"] {
             check_wrong_method(method, path, OWN_METHODS);
@@ -227,7 +227,7 @@ fn only_health_and_readiness_are_open() {
 }
 
 #[test]
-fn what_follows_from_an_answer_is_done_although_the_app_hung_up() {
+fn work_after_an_answer_is_done_although_the_app_hung_up() {
     let after = |method: &str, path: &str| {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         Route::find(&method, path).rules(&method).after_hang_up
