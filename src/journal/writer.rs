@@ -386,7 +386,10 @@ impl Writer {
 
     fn fail(&mut self, error: &StoreError) {
         let why = error_chain(error);
-        error!(why, "the journal cannot be written; no calls are made until it can");
+        error!(
+            name: "journal_failed",
+            why, "the journal cannot be written; no calls are made until it can"
+        );
         self.fails(why);
         self.is_cramped = error.lacks_room();
         self.close_store();
@@ -420,7 +423,7 @@ impl Writer {
         if std::mem::take(&mut self.is_cramped) {
             self.room_made = Some(Instant::now());
         }
-        info!("the journal can be written again");
+        info!(name: "journal_works_again", "the journal can be written again");
         self.note_health();
         true
     }

@@ -29,6 +29,7 @@ impl RunStore {
     /// the run and make its calls, beside those of the run that the app has submitted in its place.
     pub async fn refuse(self: &Arc<Self>, run: &Arc<DrivenRun>) {
         warn!(
+            name: "run_refused",
             run = %run.key.run, app = %run.app,
             "a run that cannot be kept is refused to its app; its calls are cancelled"
         );

@@ -130,7 +130,7 @@ pub async fn drive(
     };
     let Driver { context, ownership, run, mut calls, .. } = driver;
     context.metrics.ended.of(end.ending()).inc();
-    info!(run = %run.key.run, app = %run.app, "{}", end.words());
+    end.log(&run);
     if end == DriverEnd::GivenUp {
         return end;
     }
@@ -188,14 +188,23 @@ impl DriverEnd {
         }
     }
 
-    fn words(&self) -> &'static str {
+    fn log(&self, run: &DrivenRun) {
+        let (id, app) = (&run.key.run, &run.app);
         match self {
-            Self::Ended(_) => "the run has ended",
-            Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
-            Self::GivenUp => "the run driver gave up",
-            Self::HandedOver => {
-                "the run has another driver, for another app or at another replica; this one stopped"
+            Self::Ended(_) => {
+                info!(name: "run_driver_ended", run = %id, %app, "the run has ended");
             }
+            Self::ShuttingDown => info!(
+                name: "run_driver_ended", run = %id, %app,
+                "the bridge shuts down; the next process continues the run"
+            ),
+            Self::GivenUp => {
+                info!(name: "run_driver_gave_up", run = %id, %app, "the run driver gave up");
+            }
+            Self::HandedOver => info!(
+                name: "run_driver_ended", run = %id, %app,
+                "the run has another driver, for another app or at another replica; this one stopped"
+            ),
         }
     }
 }
