@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_remembered() {
+    fn remembered_credentials_are_bounded() {
         let mut state = Known::new(shown("a"));
         let now = Instant::now();
         for n in 0..100 {

@@ -139,7 +139,7 @@ fn asks(vars: &[(&str, &str)], by: Option<&str>) {
 }
 
 #[test]
-fn who_asks_for_traces() {
+fn traces_are_asked_for_by_the_environment() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:4318");
     let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://x:4318/v1/traces");
     asks(&[], None);

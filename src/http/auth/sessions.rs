@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_only_so_many() {
+    async fn sessions_are_bounded() {
         let sessions = Sessions::default();
         let first = begin(&sessions, "one");
         for _ in 0..MAX {

@@ -195,7 +195,7 @@ fn ids_below_a_workspace_however_they_are_written() {
 }
 
 #[test]
-fn what_a_credential_opens() {
+fn credential_opens_its_run_or_session() {
     let key = |kind, id: &str| RunKey { workspace: "acme".into(), kind, run: id.into() };
     let run = |kind, id: &str| Some(Opened::Run(key(kind, id)));
     let (agent, eval) = (RunKind::Agent, RunKind::Eval);

@@ -43,7 +43,7 @@ fn marks_that_were_not_taken_back_are_left() {
 }
 
 #[test]
-fn those_that_were_not_taken_back_are_left() {
+fn groups_that_were_not_taken_back_are_left() {
     assert_eq!(ids("+10\n+11\n-10\n+12\n"), [11, 12]);
     assert_eq!(ids("+10\n-10\n+10\n"), [10], "a number may come again");
     assert_eq!(ids(""), [0; 0]);

@@ -53,7 +53,7 @@ fn defaults_are_those_of_the_specification() {
 }
 
 #[test]
-fn where_the_collector_is() {
+fn collector_is_found_by_the_environment() {
     let at = |vars: &[(&str, &str)]| read(vars).0.unwrap().endpoint.to_string();
     let (all, traces) = (ENDPOINT.0, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     assert_eq!(at(&[ENDPOINT]), "http://otel:4318/v1/traces");
