@@ -193,7 +193,10 @@ impl RunStore {
             self.journal().write(owner);
             self.journal().write(run.changes());
         }
-        info!(run = %run.key.run, app = %run.app, "run driver started");
+        info!(
+            name: "run_driver_started",
+            run = %run.key.run, app = %run.app, "run driver started"
+        );
         self.drive(&run, Vec::new(), Start::First);
         if !self.settled().await {
             return Err(NotStarted::NotKept(run));
@@ -266,7 +269,10 @@ impl RunStore {
             }
             self.journal().write(run.changes());
         }
-        info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
+        info!(
+            name: "run_driver_started_again",
+            run = %run.key.run, app = %run.app, "run driver started again after it gave up"
+        );
         self.drive(run, Vec::new(), Start::Revived);
         true
     }

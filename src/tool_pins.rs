@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_back() {
+    fn pins_come_back() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().to_owned());
         let name = BackendName::parse("fs").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_when_the_bridge_stops_is_kept() {
+    async fn pins_are_kept_at_a_stop() {
         for _ in 0..16 {
             let dir = tempfile::tempdir().unwrap();
             let state = StateDir::new(dir.path().to_owned());

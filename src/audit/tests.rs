@@ -114,7 +114,7 @@ fn a_line_that_a_crash_cut_off_spoils_no_other() {
 }
 
 #[test]
-fn what_cannot_be_written_waits_and_nobody_else_does() {
+fn lines_that_cannot_be_written_wait_and_calls_do_not() {
     let dir = TempDir::new().unwrap();
     let inner = dir.path().join("logs");
     fs::create_dir(&inner).unwrap();

@@ -92,7 +92,7 @@ async fn room_that_is_given_back_goes_to_whoever_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_be_lost_is_held_and_others_wait() {
+async fn bytes_that_must_not_be_lost_are_held_and_others_wait() {
     let budget = budget();
     let [mut answer, mut spec] = [(); 2].map(|()| budget.hold());
     answer.insist(100 * MIB);

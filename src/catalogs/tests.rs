@@ -29,7 +29,7 @@ fn server() -> Catalog {
 }
 
 #[test]
-fn it_comes_back_byte_for_byte() {
+fn catalog_comes_back_byte_for_byte() {
     let (_dir, state) = state();
     let identity = Identity::from_text("npx server");
     for (name, catalog) in
@@ -72,7 +72,7 @@ fn a_damaged_file_is_left_out() {
 }
 
 #[tokio::test]
-async fn what_is_there_when_the_bridge_stops_is_kept() {
+async fn catalog_is_kept_at_a_stop() {
     for _ in 0..16 {
         let (_dir, state) = state();
         let (registry, leases) = fake::registry(["fs"]);

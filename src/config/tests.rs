@@ -82,7 +82,7 @@ fn everything_that_reaches_a_backend_counts() {
 }
 
 #[test]
-fn what_does_not_reach_it_does_not_count() {
+fn key_that_does_not_reach_a_backend_does_not_count() {
     let plain = "mcp: {fs: {command: /bin/fs, env: {A: a-secret, B: b-secret}}}";
     for other in [
         "mcpServers: {fs: {command: /bin/fs, env: {B: b-secret, A: a-secret}}}",

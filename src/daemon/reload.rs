@@ -243,6 +243,7 @@ impl Reloader {
         loaded.flaw.clone_from(&flaw);
         self.loaded.send_replace(loaded);
         info!(
+            name: "configuration_taken",
             added = changes.added.join(", "),
             changed = changes.changed.join(", "),
             removed = changes.removed.join(", "),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_addresses_of_a_name_those_are_called_that_may_be() {
+    fn addresses_of_a_name_are_called_unless_link_local() {
         let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let mixed = Names::All.allowed("n", found(&["169.254.169.254:0", "10.0.0.1:0"])).unwrap();
         assert_eq!(mixed, found(&["10.0.0.1:0"]));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_addresses_of_a_name_those_elsewhere_are_called_where_a_peer_names_it() {
+    fn addresses_of_a_name_that_a_peer_names_are_called_if_elsewhere() {
         let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let mixed = found(&["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.2]:0", "10.0.0.1:0"]);
         assert_eq!(Names::Elsewhere.allowed("n", mixed).unwrap(), found(&["10.0.0.1:0"]));

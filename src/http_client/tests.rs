@@ -26,7 +26,7 @@ async fn serve(mut connection: TcpStream, all: Arc<Barrier>, closed: Arc<Semapho
 }
 
 #[tokio::test]
-async fn of_many_connections_few_are_kept() {
+async fn idle_connections_are_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let more = 16;

@@ -65,7 +65,10 @@ impl Shared {
     pub(super) fn note_failure(&self, why: &str) {
         let before = self.health.lock().error.replace(why.to_owned());
         if before.is_none_or(|before| before == NOT_ASKED) {
-            error!(why, "the journal cannot be written; no calls are made until it can");
+            error!(
+                name: "journal_failed",
+                why, "the journal cannot be written; no calls are made until it can"
+            );
         }
     }
 

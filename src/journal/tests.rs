@@ -89,7 +89,7 @@ async fn write(journal: &Journal, changes: Vec<Change>) {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_again() {
+async fn written_records_are_there_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (journal, kept) = Journal::open(&path, false).unwrap();
@@ -248,7 +248,7 @@ fn renew(path: &Path) -> Store {
 proptest! {
     /// Whatever is written, and whenever the bridge crashes: what was written before is there.
     #[test]
-    fn what_is_kept_is_what_was_written(steps in proptest::collection::vec(Step::any(), 1..40)) {
+    fn kept_records_are_those_that_were_written(steps in proptest::collection::vec(Step::any(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (mut store, mut expected) = (renew(&path), Model::new());
@@ -277,7 +277,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_any_more_does_not_stay_in_the_file() {
+async fn forgotten_record_does_not_stay_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
@@ -323,7 +323,7 @@ async fn routes_are_written_once_and_forgotten_with_the_last_that_leads_there() 
 }
 
 #[tokio::test]
-async fn one_file_has_one_owner() {
+async fn journal_file_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
@@ -349,7 +349,7 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 }
 
 #[test]
-fn what_is_there_is_written_as_one_as_long_as_it_is_not_much() {
+fn waiting_records_are_written_as_one_up_to_a_size() {
     let (jobs, given) = mpsc::channel();
     let give = |changes, waiter| jobs.send(Job::Write { changes, waiter, regained: 0 }).unwrap();
     let large = Bytes::from(vec![b'x'; batch::BATCH_BYTES]);
@@ -409,7 +409,7 @@ fn large(slot: u64) -> Vec<Change> {
 
 /// Whoever reads runs waits for a disk that is slower; what is given all the same is written.
 #[tokio::test]
-async fn what_waits_for_the_disk_is_bounded() {
+async fn records_that_wait_for_the_disk_are_bounded() {
     let queue = Queue::default();
     queue.add(QUEUE_BYTES - 1);
     let is_full = || *queue.0.borrow() >= QUEUE_BYTES;
@@ -435,7 +435,7 @@ async fn what_waits_for_the_disk_is_bounded() {
 
 /// While the disk fails, what nobody waits for is kept, as far as there is room for it.
 #[tokio::test]
-async fn what_is_kept_for_a_disk_that_fails_is_bounded() {
+async fn records_kept_for_a_failing_disk_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::create_dir(path.with_extension("new")).unwrap();
@@ -542,7 +542,7 @@ async fn flipped_bytes_never_stop_the_bridge() {
 }
 
 #[tokio::test]
-async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
+async fn ended_runs_make_room_and_open_ones_close_the_journal() {
     const MAX: u64 = 10 << 20;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");

@@ -403,7 +403,10 @@ impl Writer {
     /// file is unknown, and a later sync would report success for bytes that the disk has dropped.
     fn fail(&mut self, error: &StoreError) {
         let why = error_chain(error);
-        error!(why, "the journal cannot be written; no calls are made until it can");
+        error!(
+            name: "journal_failed",
+            why, "the journal cannot be written; no calls are made until it can"
+        );
         self.note_failure(why);
         self.is_cramped = error.lacks_room();
         self.close_store();
@@ -439,7 +442,7 @@ impl Writer {
         if std::mem::take(&mut self.is_cramped) {
             self.room_made = Some(Instant::now());
         }
-        info!("the journal can be written again");
+        info!(name: "journal_works_again", "the journal can be written again");
         self.note_health();
         true
     }

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_and_far_is_left_out() {
+    fn equal_lines_far_from_a_change_are_left_out() {
         assert_eq!(diff("a b c", "a x c"), "  a|- b|+ x|  c");
         assert_eq!(
             diff("1 2 3 4 5 x 6 7 8 9", "1 2 3 4 5 6 7 8 9"),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_different_is_shown_one_after_the_other() {
+    fn texts_that_differ_too_much_are_shown_one_after_the_other() {
         let many = |word: &str| (0..3000).map(|n| format!("{word}{n}")).collect::<Vec<_>>();
         let shown = lines(&many("a"), &many("b"));
         assert_eq!(shown.len(), 6000);

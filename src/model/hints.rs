@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_destroy() {
+    fn tool_may_destroy_unless_its_hints_say_no() {
         let harmless = [
             r#"{"readOnlyHint":true}"#,
             r#"{"destructiveHint":false}"#,

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_can_only_be_denied() {
+    fn question_without_a_form_can_only_be_denied() {
         let schema = |schema: Value| json!({"message": "?", "requestedSchema": schema});
         let object =
             |properties: Value| schema(json!({"type": "object", "properties": properties}));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_becomes_what_the_field_takes() {
+    fn typed_text_becomes_the_type_of_its_field() {
         let schema = &form_of(&json!({
             "name": {"type": "string"}, "n": {"type": "number"}, "sure": {"type": "boolean"},
             "tags": {"type": "array", "items": {"type": "string"}},

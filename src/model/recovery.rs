@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_reached_the_tool_is_made_while_there_is_time() {
+    fn undispatched_call_is_made_while_there_is_time() {
         check(Stage::Received, |_| (), Recovery::Make);
         check(Stage::Received, |known| known.repeatable = true, Recovery::Make);
         check(Stage::Received, |known| known.budget = Duration::from_secs(9), Recovery::TooLate);
     }
 
     #[test]
-    fn what_may_have_reached_it_is_never_made_twice() {
+    fn dispatched_call_is_never_made_twice() {
         check(Stage::Dispatched, |_| (), Recovery::Unknown);
         check(Stage::Dispatched, |known| known.budget = Duration::ZERO, Recovery::Unknown);
     }

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn of_json_only_strings_change() {
+    fn json_changes_only_in_its_strings() {
         let all = [Known::CardNumbers, Known::AccessTokens];
         for (text, expected) in [
             (
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_servers_result_the_protocols_own_stays() {
+    fn result_of_a_server_keeps_the_protocols_own_members() {
         let bytes = format!("AKIAIOSFODNN7EXAMPLE/{}", "A".repeat(60));
         let redact = Redaction(vec![Pattern::new("AKIA[A-Z0-9]+|content", Some("X")).unwrap()]);
         let apply = |part, text: String| {

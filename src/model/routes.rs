@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_routes_are_read_again() {
         let before = some();
         let stored = before.stored();
         assert!(stored.text.contains(r#"{"maximum" : 1e400}"#), "verbatim: {}", stored.text);
@@ -282,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_has_not_said_may_destroy() {
+    fn tool_of_an_earlier_version_may_destroy() {
         let stored = some().stored().text.replace(",\"destructive\":false", "");
         assert!(Routes::restore(&stored).unwrap().get("fs_ls").unwrap().destructive);
     }
 
     #[test]
-    fn what_was_not_written_is_not_read() {
+    fn text_that_is_no_routes_is_refused() {
         for text in ["", "{}", r#"{"digests":{"a b":""},"routes":[]}"#] {
             assert!(Routes::restore(text).is_err(), "{text}");
         }

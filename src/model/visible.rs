@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_is_written_out() {
+    fn invisible_characters_are_written_out() {
         check("a\x1b[31mb\x07", r"a\u{1b}[31mb\u{7}");
         check("\u{9b}2J\x7f\0", r"\u{9b}2J\u{7f}\u{0}");
         check("x\u{202e}y\u{2066}", r"x\u{202e}y\u{2066}");

@@ -286,7 +286,7 @@ async fn lifetimes_of_nothing_make_no_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
+async fn backend_without_a_known_issuer_is_asked_without_a_token() {
     let issued = Arc::new(AtomicUsize::new(0));
     let seen = Arc::default();
     let fake = Fake {

@@ -27,7 +27,7 @@ fn ecdsa(pair: &KeyPair, how: &'static EcdsaSigningAlgorithm) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_key_has_signed_is_verified_by_it_alone() {
+fn signature_is_verified_by_its_own_key_alone() {
     let p256 = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let p384 = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
     let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap();
@@ -80,7 +80,7 @@ fn a_file_may_hold_several_keys() {
 }
 
 #[test]
-fn what_is_no_public_key_is_told() {
+fn file_without_a_public_key_is_told() {
     let pair = KeyPair::generate().unwrap();
     let private = pair.serialize_pem();
     let certificate = include_str!("../../tests/peers/tls.pem");

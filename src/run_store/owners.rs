@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_stays_so() {
+    fn owned_run_stays_owned() {
         let other_eval = || How::OfEval("eval_2".into());
         for (first, app, then, expected) in [
             (How::Created, "a", How::Created, true),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_restored() {
+    fn kept_owner_is_restored() {
         let all = [
             (run("r"), How::Created),
             (run("q"), How::Attached),

@@ -31,6 +31,7 @@ impl RunStore {
     /// in its place.
     pub async fn refuse(self: &Arc<Self>, run: &Arc<DrivenRun>) {
         warn!(
+            name: "run_refused",
             run = %run.key.run, app = %run.app,
             "a run that cannot be kept is refused to its app; its calls are cancelled"
         );

@@ -428,6 +428,7 @@ impl RunStore {
     fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
         if !run.has_ended() {
             info!(
+                name: "run_driver_started",
                 run = %run.key.run, app = %run.app, seq, unanswered,
                 "resuming a run of the earlier process"
             );

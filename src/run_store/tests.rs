@@ -34,7 +34,7 @@ fn run_with(
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
+async fn events_of_ended_runs_are_forgotten_where_room_is_scarce() {
     let (room, mut inner) = (Room::default(), Inner::default());
     let [ended, driven] = ["ended", "driven"].map(|id| run(&mut inner, id, &room));
     ended.set_ended();
@@ -71,7 +71,7 @@ async fn the_events_of_an_ended_run_are_kept_for_a_minute_or_its_reader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_is_remembered_for_as_long_as_whose_it_is() {
+async fn given_up_run_is_remembered_as_long_as_its_owner() {
     let (room, mut inner) = (Room::default(), Inner::default());
     let ids = ["ended", "given_up", "nobodys"];
     let [ended, given_up, nobodys] = ids.map(|id| run(&mut inner, id, &room));
@@ -117,7 +117,7 @@ async fn a_stream_that_is_open_stays_so_when_another_credential_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_apps_put_into_sessions_is_bounded() {
+async fn content_of_sessions_is_bounded() {
     let mut inner = Inner::default();
     let add = |inner: &mut Inner, app: &str, number: usize, mib: usize| {
         let session = Session {

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_replay_has_is_paid_for_until_the_app_takes_it() {
+    async fn bytes_of_a_replay_are_paid_for_until_the_app_takes_them() {
         let run = run(credential(), "run", &Room::default());
         run.log.forget();
         let event = event(7 << 20);

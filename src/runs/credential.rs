@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_remembered() {
+    fn remembered_credentials_are_bounded() {
         let mut state = History::new(shown("a"));
         let now = Instant::now();
         for n in 0..100 {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_along_hears_of_a_refusal() {
+    async fn refusal_of_a_credential_is_told_to_its_readers() {
         let run = RunCredential::new(shown("a"));
         run.accept(&shown("b"));
         let reader = shown("b");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_hears_of_another() {
+    async fn new_credential_is_told_to_those_that_wait() {
         let run = RunCredential::new(shown("a"));
         let first = shown("a");
         run.refuse(&first);

@@ -142,7 +142,7 @@ pub async fn drive(
     };
     let Driver { context, ownership, run, mut calls, .. } = driver;
     context.metrics.ended.of(end.ending()).inc();
-    info!(run = %run.key.run, app = %run.app, "{}", end.words());
+    end.log(&run);
     if end == DriverEnd::GivenUp {
         return end;
     }

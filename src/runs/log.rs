@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn where_room_is_scarce_each_log_keeps_less() {
+    fn log_keeps_less_where_room_is_scarce() {
         let room = Room::default();
         let logs: Vec<EventLog> = (0..66).map(|_| EventLog::new(&room)).collect();
         let kept = |log: &EventLog| log.inner.lock().bytes.get();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn where_room_is_scarce_no_entry_takes_more_than_its_log_may() {
+    fn entry_takes_no_more_than_its_log_may_where_room_is_scarce() {
         let room = Room::default();
         let logs: Vec<EventLog> = (0..100).map(|_| EventLog::new(&room)).collect();
         for (at, log) in logs.iter().enumerate() {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn without_numbers_a_gap_is_not_passed_over() {
+    fn gap_in_a_log_without_numbers_is_not_passed_over() {
         let log = EventLog::new(&Room::default());
         let mut slow = log.after(0).unwrap();
         let mut fast = log.after(0).unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_last_event_is_elsewhere_readers_are_told() {
+    fn last_event_that_is_elsewhere_is_told_to_readers() {
         let log = EventLog::new(&Room::default());
         push(&log, 1..=2, 10);
         log.leave_last();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn in_an_eval_it_is_flat_and_names_its_agent_run() {
+    fn masked_call_of_an_eval_is_flat_and_names_its_agent_run() {
         let data = r#"{"type":"local_tool_call","agentRunId":"r","toolUseId":"tu","name":"fs_ls","args":{"n":1.0}}"#;
         let event = Event::read(None, None, data).unwrap();
         let Body::Call(call) = &event.body else { panic!("not a call") };

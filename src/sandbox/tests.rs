@@ -316,7 +316,7 @@ async fn sessions_keep_history_and_end() {
 }
 
 #[tokio::test]
-async fn who_may_ask_what() {
+async fn sandbox_checks_the_credential_of_a_request() {
     let server = Server::start(config()).await;
     let url = format!("{}/models", server.base);
     let without = server.client.get(&url).send().await.unwrap();

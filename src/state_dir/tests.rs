@@ -22,7 +22,7 @@ fn a_token_is_made_once_and_private() {
 }
 
 #[test]
-fn what_other_users_can_read_is_told() {
+fn file_that_other_users_can_read_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(dir.path().join("state"));
     state.create().unwrap();
@@ -117,7 +117,7 @@ fn huge_file_in_place_of_a_small_one_is_refused_by_its_size() {
 }
 
 #[test]
-fn what_could_not_be_written_is_told_until_it_is() {
+fn unwritten_file_is_told_until_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(dir.path().to_owned());
     // A directory cannot be replaced by a file.
@@ -231,7 +231,7 @@ fn pipe_or_device_in_place_of_a_file_is_told() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn file_that_cannot_be_written_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();

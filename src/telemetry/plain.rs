@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_written_out() {
+    fn control_characters_are_written_out() {
         check("plain\tgrün 猫 🐈", "plain\tgrün 猫 🐈");
         check("a\x1b[31m\r\nb\x07", "a\\u{1b}[31m\\r\\nb\\u{7}");
         check("\u{9b}2J\x7f", "\\u{9b}2J\\u{7f}");

@@ -47,7 +47,7 @@ impl Dir {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_file() {
+fn flaw_of_a_certificate_is_told_with_its_file() {
     let dir = Dir::new();
     dir.flaw("D/cert cannot be read: No such file or directory (os error 2)");
     let (cert, key) = pair(&["a.acme"], 50);

@@ -72,7 +72,7 @@ fn passes(traces: &Traces, given: Option<&str>) {
 }
 
 #[test]
-fn what_is_not_recorded_passes_as_it_came() {
+fn context_that_is_not_recorded_passes_as_it_came() {
     passes(&Traces::default(), None);
     passes(&Traces::default(), Some(PARENT));
     let (traces, mut queue) = sampled(1.0, 9);
@@ -108,7 +108,7 @@ fn a_trace_is_begun_where_none_came() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn span_without_room_is_counted() {
     let (traces, mut queue) = sampled(1.0, 2);
     for _ in 0..5 {
         drop(traces.request(None, "POST /x"));
@@ -139,7 +139,7 @@ fn asks(vars: &[(&str, &str)], by: Option<&str>) {
 }
 
 #[test]
-fn who_asks_for_traces() {
+fn traces_are_asked_for_by_the_environment() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:4318");
     let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://x:4318/v1/traces");
     asks(&[], None);

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_tried_to_the_deadline_and_no_longer() {
+    async fn post_is_tried_to_the_deadline_and_no_longer() {
         let agent = only("none", 401).await;
         let begun = Instant::now();
         let posted = posted(&agent, &Key::new("old"), Duration::from_secs(2)).await;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_taken_is_told_at_once() {
+    async fn refused_result_is_told_at_once() {
         for status in [400, 413, 415, 422] {
             let agent = only("none", status).await;
             let posted = posted(&agent, &Key::new("a"), Duration::from_secs(60)).await;
@@ -387,7 +387,7 @@ mod tests {
 
     /// A redirection, or a connection that is not for MANTYX, says nothing of the result.
     #[tokio::test]
-    async fn what_is_not_of_the_result_is_tried_again() {
+    async fn failure_that_is_not_of_the_result_is_tried_again() {
         for status in [307, 405, 421, 431] {
             let tries = Mutex::new(0);
             let agent = Agent::start(move |_: &Seen| {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_does_not_go_out() {
+    fn path_that_leads_elsewhere_does_not_go_out() {
         let base = Url::parse("http://127.0.0.1:8080").unwrap();
         for target in [
             "/api/../x",

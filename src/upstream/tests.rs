@@ -75,7 +75,7 @@ async fn posts_wait_for_their_window_and_no_longer_than_they_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_hears_of_news() {
+async fn post_that_waits_hears_of_a_new_rate_limit() {
     let limiter = RateLimiter::new();
     // Another limit, so that it is news what is left of it.
     let more = told_of("30", "29").unwrap();

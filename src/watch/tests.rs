@@ -112,7 +112,7 @@ async fn reading_is_no_news_and_what_nobody_waited_for_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_watched_is_looked_at_from_time_to_time() {
+async fn file_that_cannot_be_watched_is_looked_at_from_time_to_time() {
     let begin = Instant::now();
     let mut watch = Watch::new(Path::new("/nonexistent/directory/bridge.yaml")).unwrap();
     for looks in 1..4 {

@@ -443,6 +443,27 @@ fn every_test_that_is_named_as_holding_a_promise_exists() {
     assert_eq!(held + 1, promised, "every promise has its test, below the head of the table");
 }
 
+/// A test is found by its subject. With one of these words in front, its name is a sentence that needs
+/// the test before, or a question.
+const NO_SUBJECTS: &str = "it nor of so such that there they those what where who whoever";
+
+#[test]
+fn test_names_begin_with_their_subject() {
+    let one_test =
+        Regex::new(r"#\[(?:tokio::)?test[^\]]*\]\s+(?:#\[[^\]]*\]\s+)*(?:async )?fn (\w+)")
+            .expect("a pattern");
+    let mut offenders = Vec::new();
+    for source in sources(&["rs"]) {
+        for found in one_test.captures_iter(&source.text) {
+            let first_word = found[1].split('_').next().unwrap_or_default();
+            if NO_SUBJECTS.split(' ').any(|word| word == first_word) {
+                offenders.push(format!("{}: {}", source.path, &found[1]));
+            }
+        }
+    }
+    none("these tests are not named by their subject", &offenders);
+}
+
 #[test]
 fn nothing_is_left_undone_and_no_machine_is_named() {
     // In two parts, so that this file does not offend itself.

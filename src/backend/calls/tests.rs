@@ -203,7 +203,7 @@ async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_crash_has_repeated_is_not_made_a_third_time() {
+async fn call_that_a_crash_has_repeated_is_not_made_a_third_time() {
     let (world, harness) = start_breaking(1).await;
     let offer = harness.backends.registry.offer();
     let peer = Some(Identity::from_text("fs"));
@@ -332,7 +332,7 @@ async fn work_that_has_begun_is_never_said_not_to_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_delays_no_other() {
+async fn backend_that_hangs_delays_no_other() {
     let (slow, fast) = (World::new(), World::new());
     slow.calling.send_replace(Mood::Hanging);
     let harness = start(&[("slow", &slow), ("fast", &fast)], 2);

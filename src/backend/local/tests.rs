@@ -120,7 +120,7 @@ async fn a_failure_is_told_in_the_words_of_the_program() {
 }
 
 #[tokio::test]
-async fn of_a_long_stderr_the_end_is_told() {
+async fn long_stderr_is_told_by_its_end() {
     let Answer::Error(said) =
         shell("i=0; while [ $i -lt 2000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1").await
     else {
@@ -141,7 +141,7 @@ async fn redacted_call(dialer: &LocalDialer) -> Answer {
 }
 
 #[tokio::test]
-async fn what_the_cut_of_stderr_divides_is_removed() {
+async fn secret_that_the_cut_of_stderr_divides_is_removed() {
     let key = "echo -----BEGIN RSA PRIVATE KEY-----; yes KEYLINE777123 | head -n 500; \
                echo -----END RSA PRIVATE KEY-----";
     for (script, end) in [
@@ -163,7 +163,7 @@ async fn a_secret_of_the_environment_is_hidden_in_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_named() {
+async fn output_that_is_no_text_is_named() {
     let answer = shell("printf '\\377\\376'").await;
     assert!(matches!(&answer, Answer::Error(why) if why.contains("2 bytes")), "{answer:?}");
 }
@@ -175,7 +175,7 @@ async fn a_flood_is_stopped() {
 }
 
 #[tokio::test]
-async fn what_is_left_in_the_background_holds_up_nobody() {
+async fn process_in_the_background_holds_up_no_call() {
     let dir = tempfile::TempDir::new().unwrap();
     let pid = dir.path().join("pid");
     let script = format!("sleep 600 & echo $! > {}; echo done", pid.display());
@@ -325,7 +325,7 @@ async fn a_status_that_is_no_success_is_an_error_with_its_body() {
 }
 
 #[tokio::test]
-async fn what_the_cut_of_a_body_divides_is_removed() {
+async fn secret_that_the_cut_of_a_body_divides_is_removed() {
     for (status, size, end) in [("500 X", 1024 - 9, "a…"), ("200 OK", Answer::MAX_RESULT - 9, "]")]
     {
         let body = [&"a".repeat(size), "SECRET-777123", &"b".repeat(200_000)].concat();

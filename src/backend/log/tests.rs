@@ -79,7 +79,7 @@ fn the_last_lines_are_kept_and_no_more() {
 }
 
 #[test]
-fn what_a_cut_divides_is_left_out() {
+fn secret_that_a_cut_divides_is_left_out() {
     let pattern = Pattern::new("SECRET-[0-9]{6}", Some("X")).unwrap();
     let mut secrets = Secrets::default();
     secrets.add("hunter22-canary");

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_long_or_not_permitted_is_not_asked() {
+    async fn question_that_is_too_long_or_not_permitted_is_not_asked() {
         let (progress, permitted, client, mut questions) = asking();
         let long = format!("\"{}\"", "x".repeat(MAX_QUESTION));
         assert!(

@@ -49,7 +49,7 @@ async fn a_line_that_moves_is_waited_in_however_long_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_that_stands_still_32_stay() {
+async fn queue_that_stands_still_keeps_32_calls() {
     let queue = AdmissionQueue::new(4);
     let went = come(&queue, 500, Duration::from_secs(60)).await;
     let (got, sent_away): (Vec<_>, Vec<_>) =
@@ -59,7 +59,7 @@ async fn of_one_that_stands_still_32_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_to_one_that_stands_still_is_sent_away_at_once() {
+async fn call_at_a_queue_that_stands_still_is_refused_at_once() {
     let queue = AdmissionQueue::new(1);
     let _held = queue.acquire(&one(), Instant::now()).await.unwrap();
     let mut waiting = Box::pin(come(&queue, 32, Duration::ZERO));
@@ -88,7 +88,7 @@ async fn no_line_is_longer_than_its_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_moves_again_when_a_turn_is_free() {
+async fn queue_moves_again_when_a_turn_is_free() {
     let queue = AdmissionQueue::new(1);
     let held = queue.acquire(&one(), Instant::now()).await.unwrap();
     let mut waiting = Box::pin(come(&queue, 32, Duration::ZERO));

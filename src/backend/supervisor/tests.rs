@@ -95,7 +95,7 @@ impl Harness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_connects_resolves_and_closes() {
+async fn supervisor_connects_resolves_and_closes() {
     let harness = Harness::start(World::new());
     let known = harness.phase(Phase::Ready).await;
     assert_eq!(known.catalog.unwrap().tool_count(), 1);
@@ -144,7 +144,7 @@ async fn an_ask_is_answered_when_the_refresh_has_been_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_again_and_again_is_answered_and_the_peer_is_left_alone() {
+async fn repeated_refreshes_are_answered_and_the_peer_is_left_alone() {
     for (mood, most) in [(Mood::Failing, 65), (Mood::Refusing, 1)] {
         let world = World::new();
         world.dialling.send_replace(mood);

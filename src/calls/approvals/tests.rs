@@ -62,7 +62,7 @@ async fn a_decision_is_heard_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_one_it_expires() {
+async fn approval_without_a_decision_expires() {
     let approvals = Approvals::default();
     let question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
     assert_eq!(question.decided().await, Decision::none(Outcome::Expired));
@@ -111,7 +111,7 @@ async fn a_decision_that_comes_while_the_call_is_dropped_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_many_wait_and_each_app_for_itself() {
+async fn waiting_approvals_are_bounded_for_each_app() {
     let approvals = Approvals::default();
     let mut waiting = Vec::new();
     for number in 0..MAX {

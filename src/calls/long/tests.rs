@@ -134,7 +134,7 @@ async fn the_oldest_results_of_an_app_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_hears_of_the_end_at_once() {
+async fn fetch_that_waits_is_answered_at_the_end_of_the_call() {
     let calls = LongCalls::default();
     let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
     begin(&calls, id.clone(), owner.clone());
@@ -166,7 +166,7 @@ async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_is_forgotten() {
+async fn call_that_has_ended_is_forgotten() {
     let calls = LongCalls::default();
     for (id, of) in [("1", run("e", "r")), ("2", run("f", "r")), ("3", session("s"))] {
         begin(&calls, id.into(), scope("a", of));
@@ -190,7 +190,7 @@ async fn what_is_over_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_or_cancelled_with_its_run_ends() {
+async fn call_that_is_forgotten_or_cancelled_with_its_run_ends() {
     let calls = LongCalls::default();
     let stops = ["e", "f", "g"].map(|id| begin(&calls, id.into(), scope("a", run(id, "r"))));
     calls.forget(|of| of.is_run(&key("e")));

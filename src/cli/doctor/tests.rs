@@ -4,7 +4,7 @@ use super::report::Verdict;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_too_long_is_told_with_the_steps_before() {
+async fn check_that_takes_too_long_is_told_with_the_steps_before() {
     let examined = bounded("mcp", "slow", async |check: &mut Check| {
         check.begin("dns");
         check.ok("found");
@@ -18,7 +18,7 @@ async fn what_takes_too_long_is_told_with_the_steps_before() {
 }
 
 #[test]
-fn only_those_that_were_named() {
+fn named_backends_alone_are_examined() {
     let text = "upstream: {sandbox: true}\nstate_dir: /tmp/x\na2a: {a: {bundled: true}}\n\
                 mcp: {b: {command: cat}}\n";
     let config = Config::parse(text, Path::new("bridge.yaml"), &Environment::bare()).unwrap();

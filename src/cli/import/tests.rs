@@ -263,7 +263,7 @@ fn a_secret_and_a_reference_never_share_a_variable() {
 }
 
 #[test]
-fn what_is_no_such_file() {
+fn file_without_servers_is_refused() {
     let refused = |text: &str| {
         let path = Path::new("/home/me/mcp.json");
         Imported::default().add(path, text, &Environment::bare()).unwrap_err()

@@ -34,7 +34,7 @@ fn names(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn without_a_word_it_is_the_sandbox_with_the_examples() {
+fn init_without_options_writes_the_sandbox_with_the_examples() {
     let (_, config) = draft(&[], None);
     assert!(matches!(config.upstream, crate::config::Upstream::Sandbox { .. }));
     assert_eq!(names(&config), ["demo", "desk"]);

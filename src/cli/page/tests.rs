@@ -36,7 +36,7 @@ fn columns_are_straight_and_nothing_steers() {
 }
 
 #[test]
-fn what_has_no_room_is_cut_and_notes_are_not() {
+fn cell_without_room_is_cut_and_notes_are_not() {
     let text = |columns| page().text(Paper { colours: false, columns: Some(columns) });
     let narrow = text(8);
     let lines: Vec<&str> = narrow.lines().collect();

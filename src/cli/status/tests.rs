@@ -20,7 +20,7 @@ const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl
      "breaker":{"state":"open","retryAt":"2026-01-01T00:01:35.000Z"}}]}"#;
 
 #[test]
-fn all_that_matters_is_there() {
+fn status_shows_backends_runs_and_problems() {
     let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
     let status: Status = parse(TEXT).unwrap_or_else(|error| panic!("{error:?}"));
     let call = |ms: u64, at: &str, outcome: &str| {

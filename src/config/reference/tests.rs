@@ -48,7 +48,7 @@ fn references_stand_for_values() {
 }
 
 #[test]
-fn what_only_a_shell_would_replace_is_known() {
+fn text_that_only_a_shell_would_replace_is_recognized() {
     for path in ["~", "~/x", "~root/x", "$HOME/x", "$X"] {
         assert!(for_a_shell(path).is_some(), "{path}");
     }
@@ -58,7 +58,7 @@ fn what_only_a_shell_would_replace_is_known() {
 }
 
 #[test]
-fn what_cannot_be_read_has_a_cure_of_its_own() {
+fn unreadable_file_of_a_reference_has_its_own_cure() {
     let directory = tempfile::TempDir::new().unwrap();
     let file = directory.path().join("x");
     std::fs::write(&file, b"\xff").unwrap();
@@ -75,7 +75,7 @@ fn what_cannot_be_read_has_a_cure_of_its_own() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_variable_or_credential_is_named() {
     for (text, expected) in [
         (
             "a ${env:GONE}",

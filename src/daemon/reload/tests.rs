@@ -26,7 +26,7 @@ fn check(before: &str, after: &str, expected: Option<&str>) {
 const MANTYX: &str = "upstream: {base_url: https://a.acme, credential: a-secret}";
 
 #[test]
-fn what_holds_at_once_is_not_told() {
+fn change_that_holds_at_once_is_not_told() {
     for after in [
         MANTYX,
         "upstream: {base_url: https://a.acme, credential: b-secret, workspace: acme}",
@@ -40,7 +40,7 @@ fn what_holds_at_once_is_not_told() {
 }
 
 #[test]
-fn what_needs_a_restart_is_told() {
+fn change_that_needs_a_restart_is_told() {
     let told = "taken, but what has changed in listen needs a restart";
     check(MANTYX, &format!("listen: 127.0.0.1:1\n{MANTYX}"), Some(told));
     let unix = format!("listen: {{tcp: 127.0.0.1:7717, unix: /run/b.sock}}\n{MANTYX}");

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_peer_leaves_places_to_others() {
+    async fn peer_with_many_forms_leaves_places_to_others() {
         let forms = Forms::default();
         let peer = |last| ClientKey::Address(Ipv4Addr::new(192, 0, 2, last).into());
         let stuck = join_all((0..MAX_FORMS).map(|_| forms.read(peer(1), stuck())));

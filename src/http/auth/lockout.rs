@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_waits_and_others_do_not() {
+    fn locked_out_peer_waits_and_others_do_not() {
         let lockout = Lockout::default();
         let now = Instant::now();
         let one = address("192.0.2.1");

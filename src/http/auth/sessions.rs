@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_only_so_many() {
+    async fn sessions_are_bounded() {
         let sessions = Sessions::default();
         let first = begin(&sessions, "one");
         for _ in 0..MAX {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_looks_on_hears_of_the_end_of_a_session() {
+    async fn end_of_a_session_is_told_to_its_readers() {
         let sessions = Arc::new(Sessions::default());
         let one = begin(&sessions, "one");
         let two = begin(&sessions, "two");

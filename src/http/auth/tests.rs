@@ -130,7 +130,7 @@ fn a_token_finds_its_app() {
 }
 
 #[test]
-fn without_a_right_token_nobody_comes_in() {
+fn request_without_a_right_token_is_refused() {
     identify(Auth::Token, &[], Err(AuthRefusal::NoToken));
     identify(Auth::Token, &[("authorization", "Basic abc")], Err(AuthRefusal::NoToken));
     identify(Auth::Token, &[("authorization", "Bearer ")], Err(AuthRefusal::WrongToken));
@@ -186,7 +186,7 @@ fn a_user_is_its_app_on_a_unix_socket() {
 }
 
 #[test]
-fn who_fails_too_often_has_to_wait() {
+fn client_that_fails_too_often_has_to_wait() {
     let authenticator = authenticator(Auth::Token);
     let from = |address: &str| ClientInfo::Tcp { peer: address.parse().unwrap() };
     let (guesser, other) = (from("192.0.2.1:1"), from("192.0.2.2:1"));
@@ -283,7 +283,7 @@ fn a_certificate_that_is_nobodys_needs_a_token() {
 }
 
 #[test]
-fn what_is_taken_from_the_list_is_taken_at_once() {
+fn removed_app_is_refused_at_once() {
     let ((authenticator, reload), hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
     known(&authenticator, &hr, None, Ok("hr"));
     reload.send_replace(settings(&[app("billing", "t0ken-one")]));

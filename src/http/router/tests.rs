@@ -79,7 +79,7 @@ fn mcp_with_a_slash_is_mcp() {
 }
 
 #[test]
-fn what_shows_a_requests_headers_is_refused_everywhere() {
+fn method_that_shows_a_requests_headers_is_refused_everywhere() {
     for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
         for path in ["/", "/healthz", "/nothing"] {
             check_wrong_method(method, path, OWN_METHODS);
@@ -195,7 +195,7 @@ fn ids_below_a_workspace_however_they_are_written() {
 }
 
 #[test]
-fn what_a_credential_opens() {
+fn credential_opens_its_run_or_session() {
     let key = |kind, id: &str| RunKey { workspace: "acme".into(), kind, run: id.into() };
     let run = |kind, id: &str| Some(Opened::Run(key(kind, id)));
     let (agent, eval) = (RunKind::Agent, RunKind::Eval);
@@ -227,7 +227,7 @@ fn only_health_and_readiness_are_open() {
 }
 
 #[test]
-fn what_follows_from_an_answer_is_done_although_the_app_hung_up() {
+fn work_after_an_answer_is_done_although_the_app_hung_up() {
     let after = |method: &str, path: &str| {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         Route::find(&method, path).rules(&method).after_hang_up

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_takes_is_given_up() {
+    async fn answer_that_no_client_takes_is_given_up() {
         let (answer, taking) = answer(response::full("x"));
         let begun = Instant::now();
         taking.given_up().await;

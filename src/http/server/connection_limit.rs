@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_show_nothing_keep_nobody_out() {
+    async fn connections_without_a_request_keep_no_client_out() {
         let limit = Arc::new(ConnectionLimit::new(8, 4));
         let mut strangers = Vec::new();
         let mut requests = Vec::new();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_answers_the_shorter_time_holds() {
+    fn shorter_time_of_two_answers_holds() {
         assert_eq!(Reuse(4).min(Reuse(3)), Reuse(3));
         assert_eq!(Reuse::UNKNOWN.min(Reuse(5)), Reuse::UNKNOWN);
     }

@@ -187,7 +187,7 @@ async fn no_request_is_lost_at_the_age_at_which_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn of_requests_that_break_only_those_that_read_are_sent_again() {
+async fn broken_request_is_sent_again_only_if_it_reads() {
     // The second request on a connection is read and never answered.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -11,7 +11,7 @@ fn flaw(authorities: Option<&str>, identity: Option<(&str, &str)>) -> TlsFlaw {
 }
 
 #[test]
-fn what_is_no_certificate_and_no_key_is_told_by_its_file() {
+fn file_without_certificate_or_key_is_told_by_its_name() {
     let no_pem = "hunter2";
     let broken = "-----BEGIN CERTIFICATE-----\naGk=\n-----END CERTIFICATE-----\n";
     let encrypted =

@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_was_written_is_read(writes in writes()) {
+    fn written_frames_are_read(writes in writes()) {
         let file = file(&writes);
         let contents = read(&file).unwrap();
         prop_assert_eq!((contents.end, contents.flaw), (file.len(), None));
@@ -98,7 +98,7 @@ proptest! {
 
     /// Wherever a sector is lost: what lies beside it is read, and the loss is told.
     #[test]
-    fn what_lies_beside_a_lost_sector_is_read(
+    fn frames_beside_a_lost_sector_are_read(
         writes in writes(), lost in any::<prop::sample::Index>(), ahead in 0..2_000_usize
     ) {
         let mut bytes = file(&writes);
@@ -113,7 +113,7 @@ proptest! {
 
     /// No damage is taken for something that was written, or for a crash.
     #[test]
-    fn what_lies_beside_a_wrong_bit_is_read(writes in writes(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+    fn frames_beside_a_wrong_bit_are_read(writes in writes(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
         let mut bytes = file(&writes);
         let at = at.index(bytes.len());
         bytes[at] ^= 1_u8 << bit;
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_journal_is_told_from_a_later_one() {
+fn file_that_is_no_journal_is_told_from_a_later_version() {
     for bytes in ["mantyx", "mantyxj", "mantyxj\0", "SQLite format 3"] {
         let contents = read(bytes.as_bytes()).unwrap();
         let flaw = Flaw { at: 0, bytes: bytes.len(), frames: None };

@@ -62,7 +62,7 @@ fn replica() -> Arc<Replica> {
 
 /// Changes may wait for the database for so long that this replica loses a run and gets it back.
 #[test]
-fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
+fn record_of_an_earlier_driver_is_not_written() {
     let replica = replica();
     *replica.epochs.lock() = owned(&[(1, Some(3)), (2, Some(5))]);
     *replica.regained.lock() = (3, [(Slot(2), 3)].into_iter().collect());
@@ -118,7 +118,7 @@ fn an_answer_to_a_call_that_was_not_sent_is_the_owners() {
 
 /// A replica may have two drivers of a run that it has lost and got back.
 #[test]
-fn of_two_answers_in_a_batch_the_first_is_written() {
+fn first_of_two_answers_in_a_batch_is_written() {
     let rows = rows(&[answer(1, "{}"), answer(1, "[]")], &owned(&[(1, Some(1))]));
     let values: Vec<_> = rows.first.values().map(|row| row.value.clone()).collect();
     assert_eq!(values, [Some(b"{}".to_vec())]);
@@ -142,7 +142,7 @@ fn the_last_value_of_a_key_counts() {
 }
 
 #[test]
-fn what_is_forgotten_in_a_batch_is_not_written_in_it() {
+fn record_that_is_forgotten_in_its_batch_is_not_written() {
     let epochs = owned(&[(1, Some(1)), (10, Some(1))]);
     let changes = [call(1, Stage::Received), call(10, Stage::Received), Change::ForgetRun(Slot(1))];
     let rows = rows(&changes, &epochs);

@@ -336,7 +336,7 @@ async fn a_journal_that_is_gone_is_told() {
 
 /// A first start that could not write its journal has lost none.
 #[tokio::test]
-async fn what_was_never_there_is_not_lost() {
+async fn journal_that_was_never_there_is_not_lost() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::create_dir(path.with_extension("new")).unwrap();

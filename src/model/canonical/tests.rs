@@ -35,7 +35,7 @@ fn numbers_and_members_that_stand_twice_are_kept() {
 }
 
 #[test]
-fn what_is_too_deep_is_kept_as_it_is() {
+fn json_that_is_too_deep_is_kept_as_it_is() {
     let deep = |levels: usize| {
         format!(r#"{}{{"b":"]","a":"\"["}}{}"#, "[ ".repeat(levels), "]".repeat(levels))
     };
@@ -172,7 +172,7 @@ fn documents_are_written_as_the_rfc_has_them() {
 }
 
 #[test]
-fn what_readers_differ_in_has_no_form_of_the_rfc() {
+fn json_that_readers_read_differently_has_no_form_of_the_rfc() {
     let twice = Unclear::Twice("a".to_owned());
     assert_eq!(jcs(r#"[{"a":1,"b":2,"\u0061":1}]"#), Err(twice));
     assert_eq!(jcs(r#"{"a":"\ud800"}"#), Err(Unclear::HalfAPair));

@@ -55,7 +55,7 @@ fn a_0_3_card() {
 }
 
 #[test]
-fn what_is_absent_or_of_another_type_is_left_out() {
+fn member_that_is_absent_or_of_another_type_is_left_out() {
     let card = Card::read(r#"{"name":"HR","url":"https://hr","supportedInterfaces":null}"#);
     let interfaces = vec![interface("https://hr", "JSONRPC", None)];
     assert_eq!(card, Ok(hr(interfaces)));

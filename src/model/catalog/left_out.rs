@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_tool_too_many_is_left_out_and_told() {
+    fn tool_beyond_the_limit_is_left_out_and_told() {
         let tool = |n| RawValue::from_string(format!(r#"{{"name":"t{n}"}}"#)).unwrap();
         let tools = (0..MAX_TOOLS + 12).map(tool).collect();
         let (catalog, left_out) = Catalog::mcp(None, tools);

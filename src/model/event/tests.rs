@@ -48,7 +48,7 @@ fn an_unknown_kind_is_not_local() {
 }
 
 #[test]
-fn what_is_not_json_is_handed_on() {
+fn event_that_is_not_json_is_handed_on() {
     let event = Event::read(Some("4"), Some("new_thing"), "not json").unwrap();
     assert_eq!(event, Event { seq: Some(4), print: None, agent_run: None, body: Body::Other });
 }

@@ -41,7 +41,7 @@ fn prompts_are_named_as_tools_are_and_uris_stay() {
 }
 
 #[test]
-fn of_two_servers_with_one_uri_the_first_has_it() {
+fn uri_of_two_servers_belongs_to_the_first() {
     let both = r#"{"uri":"x://both","name":"n"}"#;
     let a = features(Feature::RESOURCE, &[both]);
     let b = features(Feature::RESOURCE, &[r#"{"uri":"x://b","name":"n"}"#, both]);

@@ -59,7 +59,7 @@ fn null_counts_as_left_out() {
 }
 
 #[test]
-fn what_has_no_null_keeps_its_bytes() {
+fn json_without_null_keeps_its_bytes() {
     let tool = r#"{ "name" : "a\u0041", "inputSchema": {"type":"object", "properties": {"n": {"default": null}}}, "_meta": {"a": 1.0} }"#;
     assert!(matches!(trimmed(tool, &TOOL), Cow::Borrowed(text) if text == tool));
 }

@@ -126,7 +126,7 @@ fn a_large_server_becomes_refs_of_64() {
 }
 
 #[test]
-fn what_is_down_is_offered_as_configured() {
+fn backend_that_is_down_is_offered_as_configured() {
     let down = |on_unavailable, catalog: bool| {
         let mut source = server("fs", &[r#"{"name":"ls"}"#]);
         source.available = false;

@@ -83,7 +83,7 @@ fn numbers_and_booleans_have_one_form() {
 }
 
 #[test]
-fn what_is_null_or_not_there_has_no_header() {
+fn argument_that_is_null_or_absent_has_no_header() {
     let schema = r#"{"properties":{
         "a":{"type":["string","null"],"x-mcp-header":"A"},
         "deep":{"type":"object","properties":{"b":{"type":"boolean","x-mcp-header":"B"}}}
@@ -112,7 +112,7 @@ fn a_schema_without_a_mark_has_no_headers() {
 }
 
 #[test]
-fn what_no_client_may_follow_is_told() {
+fn annotation_that_no_client_may_follow_is_told() {
     let text = |header| one(r#""string""#, header);
     let name = "header's name";
     let way = "`properties`";

@@ -9,7 +9,7 @@ fn seconds(wait: f64) -> Duration {
 }
 
 #[test]
-fn what_may_be_asked() {
+fn good_arguments_of_a_fetch_are_taken() {
     for (arguments, wait) in [
         (r#"{"callId":"call_1"}"#, WAIT),
         (r#"{"callId":"call_1","wait":0}"#, Duration::ZERO),
@@ -34,7 +34,7 @@ fn a_part_of_a_result_may_be_asked() {
 }
 
 #[test]
-fn what_may_not_be_asked() {
+fn bad_arguments_of_a_fetch_are_refused() {
     for (arguments, expected) in [
         ("{}", "callId"),
         (r#"{"callId":7}"#, "/callId"),

@@ -83,7 +83,7 @@ fn only_what_is_not_accepted_is_withdrawn_and_only_under_enforce() {
 }
 
 #[test]
-fn what_is_accepted_is_what_was_looked_at() {
+fn accepted_pin_is_the_one_that_was_looked_at() {
     let mut accepted = used(&[LS, CP]);
     let (other, new) = (CP.replace("Copies", "Mails"), CP.replace("\"cp\"", "\"new\""));
     let looked_at = judge(&mut accepted, Mode::Enforce, &[&other, &new]);
@@ -103,7 +103,7 @@ fn what_is_accepted_is_what_was_looked_at() {
 
 /// A29: they are not taken at the first use either.
 #[test]
-fn what_nobody_sees_has_to_be_accepted() {
+fn invisible_characters_have_to_be_accepted() {
     for hidden in ["\\u202e", "\u{200b}", "\\udb40\\udc41", "\u{9b}", "\\u001b[2J", "\\ud800"] {
         for tool in [
             format!(r#"{{"name":"odd","description":"x{hidden}y"}}"#),

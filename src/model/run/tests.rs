@@ -312,7 +312,7 @@ fn an_eval_that_replays_from_its_start_says_nothing_twice() {
 }
 
 #[test]
-fn what_the_past_answered_is_not_made() {
+fn call_that_was_answered_before_is_not_made() {
     let mut run = Run::with_past(RunKind::Agent, table());
     for (seq, id) in [(1, "done"), (2, "open")] {
         let step = run.on_event(call(seq, id, "fs_ls", "mcp_local", "{}"));

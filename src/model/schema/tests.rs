@@ -132,7 +132,7 @@ fn a_schema_that_cannot_be_used_is_news_once() {
 
 /// Otherwise one odd argument would switch off the check of all the others.
 #[test]
-fn what_no_value_can_hold_is_checked_as_far_as_it_can_be() {
+fn json_that_no_value_can_hold_is_checked_as_far_as_possible() {
     let schema = r#"{"properties":{"force":{"type":"boolean"},"n":{"maximum":5},"text":{"maxLength":3}},
         "additionalProperties":{"type":["number","string","array"]}}"#;
     for odd in ["1e400", "-1e400", r#""\ud800""#, r#"["x\udfff",{"a":1e400}]"#] {

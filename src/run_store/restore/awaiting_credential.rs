@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_calls_of_such_runs_hold_is_bounded() {
+    fn calls_of_runs_without_a_credential_are_bounded() {
         let mut inner = Inner::default();
         for slot in 1..=3 {
             lay(&mut inner, slot, Stage::Answered, HOUR * (4 - slot));

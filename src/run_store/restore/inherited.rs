@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_driver_has_claimed_stays_as_it_is() {
+    fn claim_of_the_last_driver_stays_as_it_is() {
         let first = of(1, "r", "t", Stage::Received);
         let last = of(2, "r", "t", Stage::Answered);
         let (runs, changes) = by_the_last(vec![first, last]);

@@ -60,7 +60,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_stands() {
+async fn run_that_is_given_up_and_revived_at_once_is_kept_as_it_stands() {
     let harness = Harness::start(None).await;
     let mut runs = Vec::new();
     for number in 0..100 {

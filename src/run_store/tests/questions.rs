@@ -92,7 +92,7 @@ async fn a_decision_becomes_the_servers_result() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_cancelled_at_once() {
+async fn question_beyond_the_limit_is_cancelled_at_once() {
     let harness = asking("Who?").await;
     let approvals = &harness.runs.calls.approvals;
     let request = fake::request("ls", "{}");

@@ -92,7 +92,7 @@ async fn each_app_has_its_share_of_the_journal_for_them() {
 }
 
 #[tokio::test]
-async fn where_the_journal_has_no_answer_that_is_the_answer() {
+async fn answer_that_the_journal_has_lost_is_an_unknown_outcome() {
     let harness = Harness::start(None).await;
     let run = known_run(&harness, 1, "a");
     answer(&harness, &run, "tu_0", Task::PostAgain).await;

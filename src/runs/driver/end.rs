@@ -3,10 +3,12 @@
 //! Must not: read a stream.
 
 use serde::Deserialize;
+use tracing::info;
 
 use super::Driver;
 use crate::model::ending::RunEnding;
 use crate::model::ids::RunKind;
+use crate::runs::DrivenRun;
 use crate::upstream::OpenError;
 
 /// Why a stream ended.
@@ -46,14 +48,23 @@ impl DriverEnd {
         }
     }
 
-    pub(super) fn words(&self) -> &'static str {
+    pub(super) fn log(&self, run: &DrivenRun) {
+        let (id, app) = (&run.key.run, &run.app);
         match self {
-            Self::Ended(_) => "the run has ended",
-            Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
-            Self::GivenUp => "the run driver gave up",
-            Self::HandedOver => {
-                "the run has another driver, for another app or at another replica; this one stopped"
+            Self::Ended(_) => {
+                info!(name: "run_driver_ended", run = %id, %app, "the run has ended");
             }
+            Self::ShuttingDown => info!(
+                name: "run_driver_ended", run = %id, %app,
+                "the bridge shuts down; the next process continues the run"
+            ),
+            Self::GivenUp => {
+                info!(name: "run_driver_gave_up", run = %id, %app, "the run driver gave up");
+            }
+            Self::HandedOver => info!(
+                name: "run_driver_ended", run = %id, %app,
+                "the run has another driver, for another app or at another replica; this one stopped"
+            ),
         }
     }
 }

@@ -43,7 +43,10 @@ impl Driver {
             let run = &self.run.key.run;
             let tool_use = &call.tool_use;
             match &work {
-                Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
+                Work::Make(_) => info!(
+                    name: "call_taken",
+                    %run, toolUseId = %tool_use, tool = call.name, "call"
+                ),
                 Work::Doubtful(_) => warn!(
                     %run, toolUseId = %tool_use, tool = call.name,
                     "call without an answer, from a time whose record is lost"

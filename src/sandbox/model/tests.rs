@@ -27,7 +27,7 @@ fn calls_keep_their_arguments_byte_for_byte() {
 }
 
 #[test]
-fn what_is_no_call_is_said() {
+fn line_that_is_no_call_is_said() {
     check("add [1]\nadd {\nadd", &["say add [1]", "say add {", "say add"]);
     check("sub {}\n\n hi ", &["say sub {}", "say ", "say  hi "]);
     check("", &[]);

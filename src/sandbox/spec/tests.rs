@@ -45,7 +45,7 @@ fn bodies() {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_counts() {
+fn last_of_two_equal_keys_counts() {
     let (_, turn) = run(r#"{"systemPrompt":"s","prompt":"a","prompt":"b"}"#).unwrap();
     assert_eq!(turn.script(), "b");
 }
@@ -214,7 +214,7 @@ fn the_spec_is_kept_as_it_was_sent_without_the_input() {
 }
 
 #[test]
-fn what_mantyx_would_run_is_allowed_and_cannot_be_called() {
+fn tool_that_mantyx_would_run_is_allowed_and_cannot_be_called() {
     let (spec, _) = with(
         r#""tools":[{"kind":"mantyx_plugin","name":"web"},
             {"kind":"mcp","name":"gh","url":"https://a.b"}]"#,

@@ -203,7 +203,7 @@ fn http_client() -> Client {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_used_all_the_same() {
+async fn token_that_cannot_be_kept_is_used() {
     let scene = Scene::new(issuer(|shown| Some(format!("{shown}+")))).await;
     let file = scene.dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -258,7 +258,7 @@ async fn an_app_that_hangs_up_loses_no_refresh_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_asked_for_is_kept_before_a_stop() {
+async fn new_token_is_kept_before_a_stop() {
     let scene = Scene::new(rotating(Duration::from_millis(300))).await;
     let upstream = scene.upstream("r1");
     assert!(tokio::time::timeout(Duration::from_millis(100), get(&upstream)).await.is_err());

@@ -80,7 +80,7 @@ async fn a_message_may_be_cut_anywhere() {
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_lost() {
+async fn reply_that_breaks_off_is_lost() {
     let failure =
         async |frames| result(response(HeaderMap::new(), frames), sending()).await.unwrap_err();
     for (frames, expected) in [

@@ -151,7 +151,7 @@ mod grpc {
     use super::*;
 
     #[test]
-    fn it_comes_after_the_others() {
+    fn grpc_comes_after_the_other_bindings() {
         let offered =
             [("https://hr.acme/grpc", "grpc", "1.0"), ("https://hr.acme/rest", "HTTP+JSON", "1.0")];
         assert_eq!(chosen(&offered, None, &[]).unwrap(), "https://hr.acme/rest http-json V10");
@@ -186,7 +186,7 @@ mod grpc {
     }
 
     #[test]
-    fn that_of_0_3_is_another_service() {
+    fn grpc_of_0_3_is_another_service() {
         for version in ["0.3.0", ""] {
             let error =
                 chosen(&[("https://hr.acme/grpc", "GRPC", version)], None, &[]).unwrap_err();

@@ -203,7 +203,7 @@ fn only_the_files_of_the_answer_are_passed_on() {
 }
 
 #[test]
-fn what_is_no_reply() {
+fn reply_without_a_message_or_a_known_state_is_refused() {
     assert!(matches!(read("[]", PartEncoding::Plain, false), Err(Unreadable::NotAnObject(_))));
     assert_eq!(read("{}", PartEncoding::Plain, false), Err(Unreadable::NeitherMessageNorTask));
     for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {

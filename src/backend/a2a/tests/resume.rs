@@ -72,7 +72,7 @@ async fn a_call_tells_that_it_lives_and_what_its_task_is_called() {
 }
 
 #[tokio::test]
-async fn what_has_ended_at_once_needs_no_name() {
+async fn task_that_ends_at_once_needs_no_name() {
     let agent = Agent::start(|seen| match seen.path.as_str() {
         "/rpc" if seen.body.contains("task") => {
             result(&json!({ "task": task("TASK_STATE_COMPLETED", "done") }))
@@ -149,7 +149,7 @@ async fn a_task_that_asks_back_goes_on_with_the_next_call() {
 }
 
 #[tokio::test]
-async fn what_the_agent_does_not_tell_is_lost() {
+async fn task_of_which_the_agent_tells_nothing_is_lost() {
     for code in [-32001, -32602, -32601] {
         let agent = json_rpc(move |_| Reply::json(refusal(code))).await;
         let peer = dial(&agent).await;

@@ -74,7 +74,7 @@ async fn conversations_end_after_a_day_of_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_are_only_so_many_and_the_oldest_go() {
+async fn threads_are_bounded_and_the_oldest_go() {
     let threads = Threads::default();
     for number in 0..=MAX_THREADS {
         threads.leave(&run(&threads, &number.to_string()), thread("c", None));

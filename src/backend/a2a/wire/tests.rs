@@ -175,7 +175,7 @@ fn a_gateways_page_leaves_open_what_the_agent_did() {
 }
 
 #[test]
-fn what_is_no_reply() {
+fn body_that_is_no_reply_is_unreadable() {
     for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
         let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());
         assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unreadable(_)))), "{body}");
@@ -185,7 +185,7 @@ fn what_is_no_reply() {
 }
 
 #[test]
-fn what_a_refusal_is_about() {
+fn refusal_is_judged_by_its_status_and_reason() {
     let refused = |status: u16, reason: &str| {
         let body = format!(
             r#"{{"error":{{"code":{status},"message":"no","details":[{{"reason":"{reason}"}}]}}}}"#

@@ -138,7 +138,7 @@ async fn a_server_on_a_unix_socket_is_asked_over_it() {
 }
 
 #[test]
-fn where_a_server_may_send_us() {
+fn server_may_name_its_own_origin_or_https_elsewhere() {
     let url = |text: &str| Url::parse(text).unwrap();
     for (base, target, may) in [
         ("https://rs", "https://idp/t", true),

@@ -156,7 +156,7 @@ fn the_model_is_told_how_large_an_answer_is() {
 }
 
 #[test]
-fn what_outcomes_say_about_the_backend() {
+fn outcome_of_a_call_is_a_sign_of_its_backend() {
     let fs = BackendName::parse("fs").unwrap();
     let why = || "why".to_owned();
     let wait = Duration::from_secs(1);

@@ -14,7 +14,7 @@ fn context_under(permission_check: &Arc<Permitted>, route: &Route) -> CallContex
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_away_while_a_call_waits_is_not_made() {
+async fn call_whose_right_ends_while_it_waits_is_not_made() {
     for (permission, ending) in [
         (Permission::Refused(CallRefusal::App), Ending::Denied),
         (Permission::Refused(CallRefusal::Backend), Ending::Denied),
@@ -119,7 +119,7 @@ impl Recorder for Stands {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
+async fn call_whose_right_ends_while_the_journal_is_written_is_taken_back_there() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;

@@ -128,7 +128,7 @@ async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_used_holds_at_once() {
+async fn narrower_tools_of_a_reload_hold_at_once() {
     let (old, new) = (World::new(), World::new());
     let mut manager = FakeManager::start(&old).await;
     new.dialling.send_replace(Mood::Hanging);
@@ -162,7 +162,7 @@ async fn a_call_that_does_not_end_holds_the_old_connection_to_its_own_deadline()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_reached_takes_the_place_as_well() {
+async fn unreachable_backend_takes_the_place_as_well() {
     let (old, new) = (World::new(), World::new());
     let mut manager = FakeManager::start(&old).await;
     new.dialling.send_replace(Mood::Failing);
@@ -182,7 +182,7 @@ async fn what_cannot_be_reached_takes_the_place_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_changes_the_later_one_counts() {
+async fn later_of_two_changes_counts() {
     let [old, skipped, new] = [World::new(), World::new(), World::new()];
     let mut manager = FakeManager::start(&old).await;
     skipped.dialling.send_replace(Mood::Hanging);
@@ -199,7 +199,7 @@ async fn of_two_changes_the_later_one_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
+async fn removed_backend_finishes_running_calls_and_refuses_waiting_ones() {
     let world = World::new();
     let mut manager = FakeManager::start(&world).await;
     world.calling.send_replace(Mood::Hanging);
@@ -240,7 +240,7 @@ async fn another_interval_holds_at_once_and_costs_no_connection() {
 /// A call that an earlier process sent to one server is neither asked for nor repeated at another
 /// one of that name.
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
+async fn call_that_was_sent_to_one_server_is_not_looked_for_at_another() {
     let (old, new) = (World::new(), World::new());
     for world in [&old, &new] {
         *world.tools.lock().unwrap() = vec!["ls", "reads"];

@@ -27,7 +27,7 @@ fn route(tool: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
+async fn catalog_of_a_new_connection_is_checked_before_the_call() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
     enforce(&harness);
@@ -62,7 +62,7 @@ impl Recorder for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_withdrawn_while_the_journal_is_written_is_not_called() {
+async fn tool_that_is_withdrawn_while_the_journal_is_written_is_not_called() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
     enforce(&harness);

@@ -137,7 +137,7 @@ fn missing_settings_are_told_by_the_line_that_names_them() {
 }
 
 #[test]
-fn what_a_program_lacks_is_told() {
+fn missing_piece_of_a_program_is_told() {
     check(&[
         Case {
             command: "node /srv/nothere.js",

@@ -285,7 +285,7 @@ async fn an_answer_that_ends_after_an_event_id_is_not_waited_for_in_vain() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_fails_its_call_alone() {
+async fn answer_that_is_too_large_fails_its_call_alone() {
     let server = server(|seen| {
         usual(seen, "s").unwrap_or_else(|| {
             let large = "x".repeat(LIMIT + 10);
@@ -315,7 +315,7 @@ async fn what_is_too_large_fails_its_call_alone() {
 }
 
 #[tokio::test]
-async fn what_a_failed_request_means_depends_on_the_status() {
+async fn failed_request_is_judged_by_its_status() {
     let statuses = [
         (500, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"boom"}}"#),
         (403, "<html>forbidden</html>"),

@@ -128,7 +128,7 @@ fn with_files(json: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn what_is_no_text_becomes_a_file_and_a_line() {
+fn content_that_is_no_text_becomes_a_file_and_a_line() {
     let (text, files) = with_files(
         r#"{"content":[
             {"type":"text","text":"look"},

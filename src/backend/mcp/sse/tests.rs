@@ -193,7 +193,7 @@ async fn a_connection_keeps_every_byte_and_carries_the_headers() {
 }
 
 #[tokio::test]
-async fn what_the_server_asks_is_answered_by_post() {
+async fn question_of_the_server_is_answered_by_post() {
     let server = usual(|seen, say| {
         say.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
         say.event(r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#);
@@ -279,7 +279,7 @@ async fn an_event_that_is_too_large_and_answers_nothing_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_a_refused_message_means_depends_on_the_status() {
+async fn refused_message_is_judged_by_its_status() {
     let server = usual(|seen, _| {
         let status = if seen.body.contains("\"how\":1") { 503 } else { 404 };
         response(status, &[], "Could not find session")

@@ -173,7 +173,7 @@ fn an_error_without_an_id_goes_to_the_only_request() {
 }
 
 #[test]
-fn what_is_no_message_is_garbage() {
+fn text_that_is_no_message_is_garbage() {
     let (state, _raw_request) = waiting();
     for text in ["", "hello", "[]", "{}", "{\"id\":5}", "7", "{\"id\":5,\"result\":}"] {
         assert!(matches!(state.incoming(text), Incoming::Garbage), "{text}");

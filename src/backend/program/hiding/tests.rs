@@ -75,7 +75,7 @@ fn directory_that_programs_share_is_not_masked() {
 }
 
 #[test]
-fn what_the_program_uses_is_not_masked_with_it() {
+fn file_that_the_program_uses_is_not_masked_with_its_directory() {
     let (_dir, root) = tree(&["home/bridge.yaml", "other"]);
     assert_eq!(masked(&root, &["home/bridge.yaml"], &[]), ["home"]);
     assert_eq!(masked(&root, &["home/bridge.yaml"], &["home"]), ["home/bridge.yaml"]);
@@ -84,7 +84,7 @@ fn what_the_program_uses_is_not_masked_with_it() {
 
 /// A file that the program makes needs its directory.
 #[test]
-fn what_the_program_is_told_of_is_in_use() {
+fn file_that_the_program_is_told_of_is_in_use() {
     let (_dir, root) = tree(&["data/key", "other"]);
     let told = |text: String| Program {
         args: vec![text.into()],
@@ -112,7 +112,7 @@ fn links_to_what_is_hidden_are_nothing_else() {
 }
 
 #[test]
-fn what_can_be_read_is_told_with_its_cure() {
+fn readable_secrets_are_told_with_their_cure() {
     let (_dir, root) = tree(&["srv/bridge.yaml", "srv/docs/a"]);
     let (file, docs) = (root.join("srv/bridge.yaml"), root.join("srv/docs"));
     let lists = |path: &Path| {

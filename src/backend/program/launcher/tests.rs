@@ -16,7 +16,7 @@ fn read(args: &[&str]) -> Result<Order, clap::Error> {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn arguments_of_the_launcher_are_read_as_written() {
     let sandbox = Confinement { read: vec!["/a b".into(), "--".into()], write: vec!["/=c".into()] };
     let kept = Kept { masks: Some(vec!["/m n".into()]), forbidden: vec!["/--".into()] };
     for (sandbox, kept) in [

@@ -85,7 +85,7 @@ fn a_run_that_fails_says_why() {
 }
 
 #[test]
-fn what_is_unknown_or_odd_is_passed_over() {
+fn unknown_or_odd_event_is_passed_over() {
     assert!(Event::read("[]").is_none() && Event::read("{\"type\":\"x\"}").is_none());
     let odd = r#"{"type":"thinking_delta","data":{"text":"hm"}}"#;
     assert_eq!(show(&[odd, RESULT]).0, "Hello\n");

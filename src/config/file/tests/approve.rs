@@ -47,7 +47,7 @@ fn globs_and_the_word() {
 }
 
 #[test]
-fn what_would_ask_nobody_is_a_mistake() {
+fn approve_that_asks_no_person_is_a_mistake() {
     check(
         "upstream: {sandbox: true}
 mcp: {a: {command: a, approve: true}, b: {command: a, approve: ['[']}}

@@ -64,7 +64,7 @@ mcp:
 }
 
 #[test]
-fn what_travels_in_the_open_is_told() {
+fn credential_that_travels_in_the_open_is_told() {
     let config = parse(
         r"upstream: {sandbox: true}
 mcp:

@@ -89,7 +89,7 @@ fn other_files_under_the_same_names_are_another_backend() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_place() {
+fn unusable_tls_file_is_told_with_its_place() {
     let url = "url: 'https://a/mcp'";
     for (entry, place, expected) in [
         (format!("{{{url}, tls: {{}}}}"), "mcp.a.tls", "`tls` says nothing"),

@@ -73,14 +73,14 @@ fn a_client_is_the_app_that_it_names() {
 }
 
 #[test]
-fn what_is_wrong_elsewhere_is_for_check() {
+fn mistake_elsewhere_in_the_file_is_left_to_check() {
     let wrong = "local: {x: {comand: [a]}}\na2a: {'no name': {}}\nrefresh: {interval: soon}";
     let contact = contact(&format!("{wrong}\nlisten: 127.0.0.1:1234")).unwrap();
     assert_eq!(contact.listen.tcp, ["127.0.0.1:1234".parse().unwrap()]);
 }
 
 #[test]
-fn what_is_wrong_with_the_file_is_told() {
+fn mistake_in_an_address_or_an_app_is_told() {
     assert!(contact("listen: {unix: 5}").is_err(), "another address is not guessed");
     assert!(contact("apps: {a: {token: '${env:TOKEN}', tokn: x}}").is_err());
     assert!(contact("listn: x").unwrap_err().contains("`listen`"));

@@ -29,7 +29,7 @@ fn backend<'c>(config: &'c Config, name: &str) -> &'c Backend {
 
 /// A program is kept from what is the bridge's own, and from no other's file.
 #[test]
-fn what_is_hidden_from_programs() {
+fn files_of_the_bridge_are_hidden_from_programs() {
     let env = environment()
         .with_var("CREDENTIALS_DIRECTORY", "/run/credentials")
         .with_file("/run/credentials/key", "0123456789abcdef", 0o600)

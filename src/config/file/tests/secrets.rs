@@ -215,7 +215,7 @@ mcp: {a: {command: '${cred:name}'}}",
 }
 
 #[test]
-fn what_a_reference_stands_for_is_no_part_of_a_message() {
+fn secret_behind_a_reference_is_no_part_of_a_message() {
     let yaml = "upstream: {credential: passthrough, workspace: '${env:TWO_WORDS}', base_url: '${env:TWO_WORDS}'}\n\
                 listen: '${env:TWO_WORDS}'\n\
                 mcp: {a: {url: '${env:TWO_WORDS}'}, b: {command: '${env:TWO_WORDS}'}}\n\

@@ -62,7 +62,7 @@ fn another_key_in_the_same_file_is_another_agent() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_place() {
+fn unusable_key_is_told_with_its_place() {
     for (entry, place, expected) in [
         ("url: 'https://a', signature: {}", "a2a.a.signature", "names no key"),
         ("url: 'https://a', signature: {required: true}", "a2a.a.signature", "names no key"),

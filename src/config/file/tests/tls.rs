@@ -47,7 +47,7 @@ fn a_gateway() {
 }
 
 #[test]
-fn what_works_and_should_be_changed() {
+fn readable_key_and_ending_certificate_are_warned_of() {
     let yaml = "listen: {tcp: '0.0.0.0:7717', tls: {cert: cert, key: key, client_ca: ca}}";
     let warnings = parse(yaml, &pair(&[], 3), 0o644).unwrap().warnings.join("\n");
     for part in ["listen.tls.key: ", "chmod o-rwx", "listen.tls.cert: the certificate ends"] {

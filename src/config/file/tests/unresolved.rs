@@ -20,7 +20,7 @@ fn read(yaml: &str) -> Result<Vec<Unresolved>, ConfigErrors> {
 }
 
 #[test]
-fn what_is_missing_keeps_one_backend_off_and_says_how_to_mend_it() {
+fn missing_secret_keeps_one_backend_off_and_says_how_to_mend_it() {
     let unresolved = read(
         "mcp:\n  jira: {url: 'https://jira', headers: {Authorization: 'Bearer ${env:NONE}'}}\n  \
          fs: {command: cat}\n\
@@ -58,7 +58,7 @@ fn every_kind_of_entry_and_of_reference() {
 }
 
 #[test]
-fn what_is_wrong_in_the_file_itself_stays_a_mistake() {
+fn mistake_in_the_file_itself_stays_a_mistake() {
     for yaml in [
         "mcp: {a: {command: cat, env: {A: '${env:'}}}",
         "mcp: {a: {command: cat, env: {A: '${env:NONE}'}, cwdd: x}}",

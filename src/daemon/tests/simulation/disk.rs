@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
+use super::tape::LogEvent;
 use super::world::State;
 use crate::simulated::File;
 
@@ -218,15 +219,13 @@ impl State {
     }
 
     /// The journal has said something about the disk.
-    pub(super) fn journal_says(&mut self, line: &str) {
+    pub(super) fn journal_says(&mut self, event: &LogEvent) {
         let now = self.now();
-        if line.starts_with("the journal cannot be written") {
-            let since = self.disk.down.map_or(now, |(since, _)| since);
-            self.disk.down = Some((since, false));
-        } else if let (true, Some((_, again))) =
-            (line.starts_with("the journal can be written again"), &mut self.disk.down)
-        {
-            *again = true;
+        match (event.name, &mut self.disk.down) {
+            ("journal_failed", Some((_, again))) => *again = false,
+            ("journal_failed", down @ None) => *down = Some((now, false)),
+            ("journal_works_again", Some((_, again))) => *again = true,
+            _ => {}
         }
     }
 

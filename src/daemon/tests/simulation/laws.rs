@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::mantyx::{CALL_TIMEOUT, Call, Run};
+use super::tape::LogEvent;
 use super::world::State;
 use crate::model::{RunKey, RunKind};
 
@@ -32,40 +33,41 @@ impl Run {
 
 impl State {
     /// The law of drivers: a run has one. The daemon's log says when one starts and ends.
-    pub(super) fn driver_says(&mut self, line: &str) {
-        let run = line.split_once(" run=").and_then(|(_, rest)| rest.split_once(' '));
-        let app = line.split_once(" app=").and_then(|(_, rest)| rest.split_once(' '));
-        let (Some((run, _)), Some((app, _)), Some(at)) = (run, app, self.at) else { return };
+    pub(super) fn driver_says(&mut self, event: &LogEvent) {
+        let (Some(run), Some(app), Some(at)) = (event.field("run"), event.field("app"), self.at)
+        else {
+            return;
+        };
         // MANTYX has not shown it: an app may have it driven again.
-        if line.starts_with("the run driver gave up") {
-            self.sleep(|id, _| id == run);
-        } else if line.starts_with("run driver started again") {
-            self.wake(run);
+        match event.name {
+            "run_driver_gave_up" => self.sleep(|id, _| id == run),
+            "run_driver_started_again" => self.wake(run),
+            _ => {}
         }
         let driver = (run.to_owned(), app.to_owned());
-        let starts = ["run driver started", "resuming a run of"];
-        let ends = [
-            "the run has ended",
-            "the bridge shuts down; the next",
-            "the run driver gave up",
-            "the run has another driver",
-        ];
-        if starts.iter().any(|it| line.starts_with(it)) {
-            if !self.processes[at].drivers.insert(driver) {
-                self.breaks(format!("{run} has a second driver"));
+        match event.name {
+            "run_driver_started" | "run_driver_started_again" => {
+                if !self.processes[at].drivers.insert(driver) {
+                    self.breaks(format!("{run} has a second driver"));
+                }
             }
-        } else if ends.iter().any(|it| line.starts_with(it))
-            && !self.processes[at].drivers.remove(&driver)
-        {
-            self.breaks(format!("a driver of {run} ends that has not started"));
+            "run_driver_ended" | "run_driver_gave_up" => {
+                if !self.processes[at].drivers.remove(&driver) {
+                    self.breaks(format!("a driver of {run} ends that has not started"));
+                }
+            }
+            _ => {}
         }
     }
 
     /// The daemon's log says which calls it has taken.
-    pub(super) fn call_says(&mut self, line: &str) {
-        let Some(rest) = line.strip_prefix("call run=") else { return };
-        let mut words = rest.split(' ').map(|word| word.trim_start_matches("toolUseId="));
-        let (Some(run), Some(tool_use)) = (words.next(), words.next()) else { return };
+    pub(super) fn call_says(&mut self, event: &LogEvent) {
+        if event.name != "call_taken" {
+            return;
+        }
+        let (Some(run), Some(tool_use)) = (event.field("run"), event.field("toolUseId")) else {
+            return;
+        };
         let run = self.mantyx.runs.get_mut(run);
         if let Some(call) = run.and_then(|run| run.calls.get_mut(tool_use)) {
             call.is_taken = true;
@@ -73,12 +75,11 @@ impl State {
     }
 
     /// The daemon's log says which runs it has refused to their apps.
-    pub(super) fn refusal_says(&mut self, line: &str) {
-        let run = line.strip_prefix(
-            "a run that cannot be kept is refused to its app; its calls are cancelled run=",
-        );
-        let run = run.and_then(|rest| rest.split_once(' '));
-        if let (Some((run, _)), Some(at)) = (run, self.at) {
+    pub(super) fn refusal_says(&mut self, event: &LogEvent) {
+        if event.name != "run_refused" {
+            return;
+        }
+        if let (Some(run), Some(at)) = (event.field("run"), self.at) {
             self.processes[at].refused.insert(run.to_owned());
         }
     }

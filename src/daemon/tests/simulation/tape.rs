@@ -1,5 +1,6 @@
 //! The daemon's log, on the trace of the world.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -11,16 +12,29 @@ use super::world::World;
 /// Writes what the daemon logs into the trace.
 pub(super) struct Tape(pub(super) Arc<World>);
 
-struct Line(String);
+/// An event of the daemon's log. Laws read its name and its fields; its words are for people.
+pub(super) struct LogEvent {
+    pub name: &'static str,
+    fields: BTreeMap<&'static str, String>,
+    /// The line of the trace.
+    line: String,
+}
 
-impl Visit for Line {
+impl LogEvent {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+}
+
+impl Visit for LogEvent {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let name = field.name();
         if name == "message" {
-            self.0.insert_str(0, &format!("{value:?} "));
+            self.line.insert_str(0, &format!("{value:?} "));
         } else if name != "waited" {
             // That one is by the wall clock, and differs from run to run.
-            write!(self.0, "{name}={value:?} ").expect("a string takes it");
+            write!(self.line, "{name}={value:?} ").expect("a string takes it");
+            self.fields.insert(name, format!("{value:?}"));
         }
     }
 }
@@ -39,19 +53,20 @@ impl Subscriber for Tape {
     fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
+        let name = event.metadata().name();
+        let mut logged = LogEvent { name, fields: BTreeMap::new(), line: String::new() };
+        event.record(&mut logged);
         let mut state = self.0.state();
         if state.is_dead() {
             return;
         }
-        let text = line.0.replace(&state.rules.dir.display().to_string(), "DIR");
-        state.note(format!("  log: {}", text.trim_end()));
-        state.journal_says(&text);
-        state.driver_says(&text);
-        state.call_says(&text);
-        state.refusal_says(&text);
-        if text.starts_with("the configuration was taken") {
+        let line = logged.line.replace(&state.rules.dir.display().to_string(), "DIR");
+        state.note(format!("  log: {}", line.trim_end()));
+        state.journal_says(&logged);
+        state.driver_says(&logged);
+        state.call_says(&logged);
+        state.refusal_says(&logged);
+        if logged.name == "configuration_taken" {
             state.rules_are_taken();
         }
     }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_too_many_the_oldest_ends_that_is_not_in_use() {
+    async fn session_beyond_the_limit_ends_the_oldest_that_is_not_in_use() {
         let sessions = McpSessions::default();
         let (app, other) = (AppName::from("a"), AppName::from("b"));
         let of_other = sessions.begin(&other, Modes::default()).unwrap();

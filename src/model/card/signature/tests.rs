@@ -84,7 +84,7 @@ fn one_good_signature_among_others_is_enough() {
 }
 
 #[test]
-fn what_does_not_count_is_told_with_its_reason() {
+fn signature_that_does_not_count_is_told_with_its_reason() {
     let by = |header: &str| card(CARD, &[entry(&ES, header, CARD)]);
     let altered = CARD.replace("\"HR\"", "\"HS\"");
     let bare = |members: &str| RawValue::from_string(format!("{{{CARD}{members}}}")).unwrap();
@@ -118,7 +118,7 @@ fn what_does_not_count_is_told_with_its_reason() {
 }
 
 #[test]
-fn what_is_no_jws_is_told_with_its_reason() {
+fn signature_that_is_no_jws_is_told_with_its_reason() {
     let by = |header: &str| card(CARD, &[entry(&ES, header, CARD)]);
     let bare = |signature: &str| {
         RawValue::from_string(format!("{{{CARD},\"signatures\":[{signature}]}}")).unwrap()
@@ -176,7 +176,7 @@ fn the_same_card_otherwise_written_is_signed_by_the_same_signature() {
 }
 
 #[test]
-fn what_is_not_signed_is_not_taken_along() {
+fn unsigned_member_is_not_taken() {
     let sdk = r#""defaultInputModes":["text/plain"],"name":"HR","supportedInterfaces":[{"protocolBinding":"JSONRPC","protocolVersion":"1.0","url":"https://hr/a"},{"protocolBinding":"JSONRPC","protocolVersion":"0.3","url":"https://hr/b"}]"#;
     let signature = [entry(&ES, K1, sdk)];
     let legacy = r#""url":"https://hr/b","preferredTransport":"JSONRPC","protocolVersion":"0.3","additionalInterfaces":[]"#;

@@ -43,7 +43,7 @@ fn all(offer: &Offer) -> BTreeMap<&str, Vec<&str>> {
 }
 
 #[test]
-fn what_does_not_pass_is_left_out() {
+fn tool_that_does_not_pass_the_filter_is_left_out() {
     let whole = offer();
     let seen = whole.seen_by(&of_fs(&["read*"], &["*all"]));
     let expected = [("fs", vec!["fs_read"]), ("hr", vec!["hr"]), ("page", vec!["page"])];

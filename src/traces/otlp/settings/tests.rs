@@ -31,7 +31,7 @@ fn flawed(vars: &[(&str, &str)], variable: &str) -> Option<ExportSettings> {
 }
 
 #[test]
-fn without_an_endpoint_there_is_nothing() {
+fn settings_without_an_endpoint_export_nothing() {
     let (settings, flaws) = read(&[("OTEL_SERVICE_NAME", "x"), ("OTEL_TRACES_SAMPLER", "?")]);
     assert!(settings.is_none() && flaws.is_empty());
 }
@@ -53,7 +53,7 @@ fn defaults_are_those_of_the_specification() {
 }
 
 #[test]
-fn where_the_collector_is() {
+fn collector_is_found_by_the_environment() {
     let at = |vars: &[(&str, &str)]| read(vars).0.unwrap().endpoint.to_string();
     let (all, traces) = (ENDPOINT.0, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     assert_eq!(at(&[ENDPOINT]), "http://otel:4318/v1/traces");
@@ -69,7 +69,7 @@ fn where_the_collector_is() {
 }
 
 #[test]
-fn what_is_secret_is_not_shown() {
+fn secret_of_the_collector_is_not_shown() {
     let endpoint = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://me:canary1@otel/x?k=canary2");
     let settings = good(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "key=canary3")]);
     assert_eq!(settings.shown(), "https://otel/x");
@@ -155,7 +155,7 @@ fn numbers() {
 }
 
 #[test]
-fn what_is_not_here_is_told() {
+fn unsupported_setting_is_told() {
     let protocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
     good(&[(protocol, "http/protobuf")]);
     assert!(flawed(&[(protocol, "grpc")], protocol).is_none());

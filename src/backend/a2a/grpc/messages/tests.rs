@@ -116,7 +116,7 @@ fn numbers_are_written_as_an_agent_means_them() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_message_is_told() {
     for broken in [&b"\x0a\xff"[..], b"\x0a\x03\x0a\x01\xff"] {
         let failure = decode(SENDING, Bytes::from_static(broken)).unwrap_err();
         let said = "a message is no protobuf of A2A 1.0 (";

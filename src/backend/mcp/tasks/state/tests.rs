@@ -36,7 +36,7 @@ fn a_task_is_told_from_a_result() {
 }
 
 #[test]
-fn what_stands_in_a_task_is_kept_as_it_is() {
+fn content_of_a_task_is_kept_as_it_is() {
     let text = raw(
         r#"{"taskId":"\u00e9","status":"completed","x":1e400,"statusMessage":" ","result":{"b":1e400, "a":1,"a":2}}"#,
     );
