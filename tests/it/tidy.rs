@@ -53,12 +53,24 @@ const MAX_COMMENT: usize = 107;
 
 /// The rooms whose comments are filled up to [`COMMENT_WIDTH`], and not beyond.
 const FILLED: &[&str] = &[
+    "src/backoff",
+    "src/clock",
     "src/daemon",
+    "src/descriptors",
+    "src/group_files",
     "src/limits",
+    "src/metrics",
+    "src/random",
     "src/run_store",
     "src/runs",
     "src/runtimes",
+    "src/settings",
+    "src/simulated",
+    "src/small_server",
+    "src/systemd",
+    "src/tasks",
     "src/telemetry",
+    "src/tool_pins",
     "src/upstream",
     "src/watch",
 ];
