@@ -5,7 +5,7 @@
 //! error names the part. After the start, a failure is a state, shown in `/v1/status`. Stop: the
 //! daemon accepts no new requests, posts the answers of running calls, and closes the backends.
 //!
-//! Must not: hold logic of its own beyond this order.
+//! Must not: hold logic beyond this order.
 
 mod backend_manager;
 mod reload;
@@ -82,7 +82,7 @@ const JOURNAL: &str = "journal";
 pub struct Daemon {
     /// Stops first.
     front: Tasks,
-    /// Stops when no call runs any more.
+    /// Stops when no call is left.
     back: Tasks,
     runs: Arc<RunStore>,
     /// Requests that continue without their connections.
@@ -124,7 +124,7 @@ fn listen_cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// The needs of the daemon beside its configuration.
+/// What the daemon needs in addition to its configuration.
 #[derive(Debug, Default)]
 pub struct Options {
     /// The executable that starts children for it (`mantyx-bridge __exec`).
@@ -165,13 +165,7 @@ impl Daemon {
 
         let doctor = options.doctor();
         let Options { launcher, handed, reload, traces, notes } = options;
-        let traces = match traces {
-            Some((traces, exporter)) => {
-                back.spawn("traces", exporter.run(back.stop_token()));
-                traces
-            }
-            None => Traces::default(),
-        };
+        let traces = spawn_exporter(&mut back, traces);
         let tls = tls(&config.listen).await?;
         if tls.is_none() || config.auth == Auth::Off {
             socket_activation::refuse_open(&handed)?;
@@ -542,6 +536,13 @@ fn shown_address(upstream: &config::Upstream, base_url: &Url) -> String {
     }
 }
 
+/// Spawns the exporter of spans, if spans are exported.
+fn spawn_exporter(back: &mut Tasks, traces: Option<(Traces, Exporter)>) -> Traces {
+    let Some((traces, exporter)) = traces else { return Traces::default() };
+    back.spawn("traces", exporter.run(back.stop_token()));
+    traces
+}
+
 /// Writes catalogs and pins to disk.
 fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     let registry = &backends.registry;
@@ -551,7 +552,7 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     back.spawn("pins", pins);
 }
 
-/// Spawns what runs see to beside their calls.
+/// Spawns the chores of runs that belong to no single call.
 fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     let upstream = Arc::clone(&runs.upstream);
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });

@@ -90,6 +90,9 @@ impl GroupFiles {
         Ok(all_written)
     }
 
+    /// Takes over a file of the group. What an operator has accepted at one replica counts at all.
+    /// The order of tools is taken once, at the start: later it would change the tools that models
+    /// see, in turns.
     fn take(&mut self, registry: &Registry, file: &SharedFile) -> Result<(), String> {
         let pins_of = file.name.strip_prefix(PINS);
         let catalog_of = match self.versions.get(&file.name) {

@@ -208,13 +208,13 @@ pub struct Requests {
 /// The incoming connections.
 #[derive(Debug, Default)]
 pub struct Connections {
-    pub by_way: ByLabel<Way, OfListener>,
+    pub by_way: ByLabel<Way, ListenerConnections>,
     pub handshakes_failed: ByLabel<HandshakeFailure, Counter>,
 }
 
 /// The connections of one kind of listener.
 #[derive(Debug, Default)]
-pub struct OfListener {
+pub struct ListenerConnections {
     pub opened: Counter,
     pub closed: Counter,
     /// Evicted to make room for others.

@@ -28,14 +28,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::owners::{Claims, Owners};
-pub use self::owners::{How, Owned};
-pub use self::ownership::Thing;
+pub use self::owners::{How, Owned, OwnedKind};
 use crate::calls::Calls;
 use crate::journal::Journal;
 use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
 use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
-use crate::runs::answer::LeftCalls;
+use crate::runs::answer::EarlierCalls;
 use crate::runs::driver::{self, DriverEnd, Start};
 use crate::runs::{DrivenRun, NewRun, Ownership, RunContext, StreamFailure};
 use crate::traces::Traces;
@@ -215,7 +214,9 @@ impl RunStore {
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, earlier_calls: LeftCalls, start: Start) {
+    /// Starts a driver for `run`, in a task of the daemon. A run that its driver has given up stays
+    /// known, so that none of its calls is ever made a second time.
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, earlier_calls: EarlierCalls, start: Start) {
         self.context.metrics.started.inc();
         self.context.tell(run);
         let (store, run) = (Arc::clone(self), Arc::clone(run));
@@ -254,8 +255,7 @@ impl RunStore {
     /// call is made a second time. The driver holds calls until it has read the run's past, as
     /// other clients may have answered them.
     ///
-    /// `false`: the run is not known any more, or another has taken its place; this does nothing
-    /// then.
+    /// `false`: the run is no longer known, or another has taken its place; this does nothing then.
     pub fn revive(self: &Arc<Self>, run: &Arc<DrivenRun>) -> bool {
         {
             // `give_up` and `forget` hold the same lock, so that the last record in the journal is

@@ -76,7 +76,8 @@ pub trait Ownership: fmt::Debug + Send + Sync {
     fn claim(&self, run: &DrivenRun, call: &Call) -> bool;
 
     /// By what a driver of `run` claims a call over all replicas: the agent run that asks for it.
-    /// `None` if no other driver can read the call.
+    /// `None` if no other driver can read the call. The claims in memory are one replica's; a
+    /// driver at another one would not see them, and the call would be made at both.
     fn claim_over_replicas(
         &self,
         run: &RunKey,

@@ -1,5 +1,5 @@
-//! Other runtimes of agents, beside MANTYX: listens for their calls, has each made once, and posts
-//! its answer until the runtime has it.
+//! Runtimes of agents other than MANTYX: listens for their calls, has each made once, and posts its
+//! answer until the runtime has it.
 //!
 //! A runtime has the rights of an app. A call is on disk before it is made, with what the runtime
 //! is told if the bridge crashes meanwhile; its answer is on disk until the runtime has taken it.
@@ -173,7 +173,7 @@ impl Runtimes {
 }
 
 impl Running {
-    /// bridge.yaml does not have the runtime any more, or has it with another link.
+    /// bridge.yaml no longer has the runtime, or has it with another link.
     fn end(&self) {
         self.stop.cancel();
         self.runtime.link.send_replace(None);
@@ -211,12 +211,12 @@ impl Runtime {
         }
     }
 
-    /// Its protocol, as bridge.yaml has it; `None` if that does not have the runtime any more.
+    /// Its protocol, as bridge.yaml has it; `None` if that no longer has the runtime.
     pub fn wire(&self) -> Option<Wire> {
         self.link.borrow().as_ref().map(|link| link.wire.clone())
     }
 
-    /// How many of its calls are made, or wait for the runtime to take their answers.
+    /// The number of its calls that are made, or wait for the runtime to take their answers.
     pub fn open_calls(&self) -> usize {
         AT_ONCE - self.turns.available_permits() + WAITING - self.waiting.available_permits()
     }

@@ -94,8 +94,8 @@ pub(crate) fn set_disk(disk: Option<Arc<dyn Disk>>) {
     DISK.set(disk);
 }
 
-/// Runs `writer` as a task of this thread in place of a thread of its own, so that chance alone
-/// says when it runs.
+/// Runs `writer` as a task of this thread in place of a separate thread, so that chance alone says
+/// when it runs.
 pub(crate) fn spawn_writer(writer: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::runtime::Handle::current().spawn(writer));
 }

@@ -30,8 +30,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Never logged, whatever `RUST_LOG` says: each change of a file beside bridge.yaml. The log may be
-/// such a file, and each line would cause the next one.
+/// Never logged, whatever `RUST_LOG` says: each change of a file next to bridge.yaml. The log may
+/// be such a file, and each line would cause the next one.
 const WITHOUT: &str = "notify=info";
 
 /// Starts logging. `verbosity` counts `-v`; `look` knows the variables of the environment that are

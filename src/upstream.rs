@@ -4,10 +4,10 @@
 //! Must not: know backends, or let a credential out of [`UpstreamCredential`].
 
 mod credential;
-mod kept_token;
 mod post;
 mod rate_limit;
 mod refresh_token;
+mod stored_token;
 mod target;
 
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 pub use self::credential::UpstreamCredential;
-use self::kept_token::KeptToken;
 pub use self::post::{PostCredential, Posted, ResultPost};
 use self::rate_limit::{Announced, RateLimits};
+use self::stored_token::StoredToken;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
 use crate::http_client::{BodyError, Client, Clients, NotRead, Tls};
@@ -71,7 +71,7 @@ pub struct Upstream {
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
     /// The refresh token that replaced the configured one.
-    kept_token: Arc<KeptToken>,
+    stored_token: Arc<StoredToken>,
     health: Mutex<Health>,
     rate_limits: RateLimits,
     /// Counters of posted results.
@@ -194,14 +194,14 @@ impl Upstream {
     /// `credential` must fit into a header; the configuration checks this.
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
-        let kept_token = KeptToken::new(state);
-        let own = UpstreamCredential::configured(credential, &way.clients, &kept_token);
+        let stored_token = StoredToken::new(state);
+        let own = UpstreamCredential::configured(credential, &way.clients, &stored_token);
         Self {
             base,
             is_sandbox: false,
             way: Mutex::new(way),
             own: watch::Sender::new(own),
-            kept_token,
+            stored_token,
             health: Mutex::default(),
             rate_limits: RateLimits::default(),
             posts: metrics::Posts::default(),
@@ -216,7 +216,8 @@ impl Upstream {
         }
         // An issued token stays in use if the grant and the TLS settings are the same.
         if !same_way || !self.own().is_some_and(|own| own.is_of(credential)) {
-            let own = UpstreamCredential::configured(credential, &self.clients(), &self.kept_token);
+            let own =
+                UpstreamCredential::configured(credential, &self.clients(), &self.stored_token);
             self.own.send_replace(own);
         }
     }
@@ -259,7 +260,7 @@ impl Upstream {
     /// Waits until every exchange with the token endpoint has ended, and its refresh token is on
     /// disk. A process that stops earlier may lose the only valid refresh token.
     pub async fn finish(&self) {
-        self.kept_token.finish(FINISH_WITHIN).await;
+        self.stored_token.finish(FINISH_WITHIN).await;
     }
 
     /// Why there is no token of `upstream.oauth`, or why its renewal failed.
@@ -276,13 +277,14 @@ impl Upstream {
     pub fn credential_of(&self, app: &App) -> Option<UpstreamCredential> {
         match &app.credential {
             Some(credential) => {
-                UpstreamCredential::configured(credential, &self.clients(), &self.kept_token)
+                UpstreamCredential::configured(credential, &self.clients(), &self.stored_token)
             }
             None => self.own(),
         }
     }
 
-    /// The same, where the sandbox stands in for MANTYX.
+    /// Marks that the sandbox stands in for MANTYX. The journal then forgets the runs of the last
+    /// process: each sandbox ends with its own.
     pub fn in_sandbox(self) -> Self {
         Self { is_sandbox: true, ..self }
     }
@@ -318,6 +320,8 @@ impl Upstream {
         self.send_by(&self.clients().own, request, credential, fill).await
     }
 
+    /// [`Self::send`] by this client. The outcome counts for MANTYX's health only if it says
+    /// something about MANTYX: an app whose body breaks off must not make MANTYX look unreachable.
     async fn send_by(
         &self,
         client: &Client,

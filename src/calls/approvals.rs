@@ -146,7 +146,7 @@ pub struct TooMany;
 
 /// A question that waits. Dropped without a decision, it is withdrawn.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct OpenQuestion<'a> {
     approvals: &'a Approvals,
     number: u64,
     decision: oneshot::Receiver<Decision>,
@@ -166,7 +166,7 @@ impl Approvals {
         call: &CallRequest,
         question: Option<(question::Question, &str)>,
         until: Instant,
-    ) -> Result<Question<'_>, TooMany> {
+    ) -> Result<OpenQuestion<'_>, TooMany> {
         self.ask_again(call, question, None, until)
     }
 
@@ -181,7 +181,7 @@ impl Approvals {
         question: Option<(question::Question, &str)>,
         why_again: Option<&str>,
         until: Instant,
-    ) -> Result<Question<'_>, TooMany> {
+    ) -> Result<OpenQuestion<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let app = &call.app;
         let arguments = call.arguments.get();
@@ -231,7 +231,7 @@ impl Approvals {
         drop(inner);
         self.news.notify_one();
         self.changes.tell(|| Change::Approval(app.clone(), id));
-        Ok(Question { approvals: self, number, decision, until })
+        Ok(OpenQuestion { approvals: self, number, decision, until })
     }
 
     /// Takes what a person says about the question `id` of `app`, or of any app; how it stands
@@ -365,7 +365,7 @@ impl Approval {
     }
 }
 
-impl Question<'_> {
+impl OpenQuestion<'_> {
     /// The decision, which may be that none came in time.
     ///
     /// A person's decision can come at the same moment as the timeout. The question ends by the one
@@ -384,7 +384,7 @@ impl Question<'_> {
     }
 }
 
-impl Drop for Question<'_> {
+impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
         // Nothing is left to do where it has ended.
         self.approvals.end(self.number, Decision::none(Outcome::Withdrawn));

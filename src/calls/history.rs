@@ -20,7 +20,7 @@ use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId};
 /// The most ended calls of one app that are remembered.
 pub const KEEP: usize = 500;
 
-/// How many bytes of the arguments, and of the answer, are remembered.
+/// The bytes of the arguments, and of the answer, that are remembered.
 const MAX_TEXT: usize = 4 << 10;
 
 /// The calls of all apps.
@@ -106,7 +106,6 @@ impl HistoryEntry {
         self.pending && self.ended.is_none()
     }
 
-    /// Whether it waits for a person's approval.
     pub fn is_waiting(&self) -> bool {
         self.asked.is_some()
     }

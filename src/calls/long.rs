@@ -1,10 +1,10 @@
 //! Long calls: a call that outlives its backend's `pending_after` is answered with an id and
-//! continues in a task of its own. Its result is kept here until the model fetches it.
+//! continues in a task of the daemon. Its result is kept here until the model fetches it.
 //!
 //! Must not: give anyone the result of a call that another run or session made, or keep results
 //! without a bound.
 
-mod kept;
+mod durable;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::kept::Beginning;
-pub(super) use self::kept::Work;
+pub use self::durable::Beginning;
+pub(super) use self::durable::LongWork;
 use super::Calls;
 use super::active::{ActiveCall, Deferred, RunScope};
 use crate::backend::{CallOutcome, NotRecorded};
@@ -80,12 +80,12 @@ struct LongCall {
     /// The backend, whose `max_result` limits the parts of the result.
     backend: Option<BackendName>,
     /// How to ask its peer for it, or to make it; `None` once it has ended.
-    work: Option<Work>,
+    work: Option<LongWork>,
     finished: Option<Finished>,
     /// Cancels it.
     stop: CancellationToken,
     /// This process, not an earlier one, took the call to its tool for the first time.
-    is_taken: bool,
+    reached_tool_here: bool,
 }
 
 #[derive(Debug)]
@@ -99,21 +99,21 @@ struct Finished {
 }
 
 impl LongCall {
-    /// That of a call which continues.
+    /// The long call that `call` becomes.
     fn from_active(call: &ActiveCall, stop: CancellationToken) -> Self {
-        Self::new(Scope::new(call), call.tool(), Some(Work::new(call)), None, stop)
+        Self::new(Scope::new(call), call.tool(), Some(LongWork::new(call)), None, stop)
     }
 
     fn new(
         scope: Scope,
         tool: &str,
-        work: Option<Work>,
+        work: Option<LongWork>,
         finished: Option<Finished>,
         stop: CancellationToken,
     ) -> Self {
         let backend = work.as_ref().map(|work| work.request.route.backend.clone());
         let tool = tool.to_owned();
-        Self { scope, tool, backend, work, finished, stop, is_taken: false }
+        Self { scope, tool, backend, work, finished, stop, reached_tool_here: false }
     }
 }
 
@@ -214,8 +214,8 @@ impl LongCalls {
         }
     }
 
-    /// Forgets the calls of every scope that `is_over`: no caller can fetch their results any more.
-    /// Calls that still run are cancelled, as the model could not learn of their effects.
+    /// Forgets the calls of every scope that `is_over`: no caller can fetch their results. Calls
+    /// that still run are cancelled, as the model could not learn of their effects.
     pub fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
         self.calls.lock().retain(|id, call| {
@@ -366,7 +366,7 @@ impl Calls {
             if let Ok(outcome) = timeout(patience, &mut execution).await {
                 return outcome;
             }
-            // After its answer, a client could not be asked any more.
+            // After its answer, a client can no longer be asked.
             let client = call.client.as_ref();
             if client.is_none_or(|client| client.open_questions.load(Ordering::Relaxed) == 0) {
                 break;
@@ -375,7 +375,7 @@ impl Calls {
         }
         let id = if self.drain.is_cancelled() { None } else { new_id() };
         let Some(id) = id else { return execution.await };
-        call.observer.goes_on();
+        call.observer.continues();
         let tool = call.tool();
         info!(app = %call.request.app, tool, call = %id, "the call goes on");
         let waits_for_a_person = call.observer.is_waiting() && !call.recorder.has_reached_tool();
@@ -386,7 +386,7 @@ impl Calls {
         };
         let stop = call.scope.as_ref().map(|scope| scope.stop.child_token()).unwrap_or_default();
         self.long.begin(id.clone(), LongCall::from_active(&call, stop.clone()));
-        call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
+        call.recorder.becomes_long((Arc::clone(&self.long), id.clone()));
         self.spawn_long(execution, call, id, stop);
         if self.journal.replica().is_some() {
             self.journal.keep(Vec::new()).await;
@@ -394,7 +394,7 @@ impl Calls {
         Ok(CallOutcome::from(first))
     }
 
-    /// Continues a long call to its end, or until its run is cancelled, in a task of its own.
+    /// Continues a long call to its end, or until its run is cancelled, in a task of the daemon.
     fn spawn_long(
         self: &Arc<Self>,
         executed: impl Future<Output = Result<CallOutcome, Deferred>> + Send + 'static,
@@ -414,10 +414,12 @@ impl Calls {
                     Err(Deferred) => Err("the next process, which asks for approval again"),
                 },
                 // It became a long call while its dispatch was written.
-                () = call.recorder.taken.cancelled() => {
+                () = call.recorder.claimed_elsewhere.cancelled() => {
                     Ok(Answer::Error(NotRecorded::Unwritable.for_model(call.tool())))
                 }
-                () = calls.left(&id) => Err("the next process, which asks the peer for the call"),
+                () = calls.left_to_next_process(&id) => {
+                    Err("the next process, which asks the peer for the call")
+                }
             };
             let answer = match outcome {
                 Ok(answer) => answer,
@@ -434,7 +436,7 @@ impl Calls {
 
     /// Resolves at shutdown if the peer has named the call's work, so that the next process can ask
     /// for it.
-    async fn left(&self, id: &CallId) {
+    async fn left_to_next_process(&self, id: &CallId) {
         self.leave.cancelled().await;
         if !self.long.has_name(id) {
             std::future::pending::<()>().await;

@@ -134,7 +134,7 @@ fn span(trace: &Context, call: &CallRequest) -> Span {
 
 /// The call as the audit log tells of it.
 fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
-    // Arguments that are not kept any more are `null`, which no tool takes.
+    // Arguments that are no longer kept are `null`, which no tool takes.
     let arguments = Some(&*call.arguments).filter(|arguments| arguments.get() != "null");
     let backend = match call.route.target {
         Target::Own(_) => None,
@@ -156,7 +156,7 @@ fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
 
 impl CallObserver {
     /// Notes that the call has had a first answer, and continues.
-    pub(super) fn goes_on(&self) {
+    pub(super) fn continues(&self) {
         self.running.pending();
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {

@@ -43,7 +43,7 @@ struct Decision {
     /// Kept alive with the decision: `are` compares addresses, and the memory of rules that were
     /// dropped could be given to other rules.
     rules: Rules,
-    /// That of a call which no person has approved.
+    /// What the rules say of the call before a person has approved it.
     permission: Permission,
 }
 
@@ -147,6 +147,8 @@ impl peer::PermissionCheck for PermissionCheck {
         }
     }
 
+    /// Decides about large arguments on another thread, before the dispatch. `now` would hold up
+    /// all other calls for as long as the rules read them.
     fn prepare<'a>(&'a self, call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let rules = self.rules(call);

@@ -53,7 +53,7 @@ impl Calls {
         Ok(for_model)
     }
 
-    /// Has a person decide about a call, or about a question of its server until `over` ends.
+    /// Asks a person to decide about a call, or about a question of its server until `over` ends.
     pub(super) async fn decided(
         &self,
         call: &ActiveCall,

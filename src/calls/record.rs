@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::history::HistoryId;
-use super::long::{LongCalls, Work};
+use super::long::{LongCalls, LongWork};
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
@@ -58,7 +58,7 @@ pub struct CallRecorder {
     /// For how long earlier processes had known it, by the clocks that outlive a process.
     before: Duration,
     /// Cancelled when the journal has refused its dispatch, as another driver makes the call.
-    pub taken: CancellationToken,
+    pub claimed_elsewhere: CancellationToken,
     /// Whether the journal was given an answer, which the next one replaces.
     has_answer: AtomicBool,
 }
@@ -104,7 +104,7 @@ impl CallRecorder {
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
-    pub fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
+    pub fn long(keeping: Keeping, work: &LongWork, before: Duration) -> Self {
         let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
         {
             let mut record = recorder.record.lock();
@@ -126,7 +126,7 @@ impl CallRecorder {
             shown: OnceLock::new(),
             long: OnceLock::new(),
             before,
-            taken: CancellationToken::new(),
+            claimed_elsewhere: CancellationToken::new(),
         }
     }
 
@@ -134,7 +134,7 @@ impl CallRecorder {
     pub fn kept(keeping: Keeping, key: CallKey, record: CallRecord, answer: usize) -> Self {
         keeping.share.hold(size(&record) + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
-        // If that is not known, its time counts as over: MANTYX may not wait for it any more.
+        // If that is not known, its time counts as over: MANTYX may no longer wait for it.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
         Self::with_record(keeping, key, record, before)
     }
@@ -161,8 +161,8 @@ impl CallRecorder {
 
     /// For how long its answer may be posted, if MANTYX waits for `whole`.
     ///
-    /// An answer that was kept gets a while of its own, also if its time is over by the clocks. The
-    /// bridge was away, and MANTYX alone decides whether it still waits.
+    /// An answer that was kept gets a while in any case, also if its time is over by the clocks.
+    /// The bridge was away, and MANTYX alone decides whether it still waits.
     pub fn post_within(&self, whole: Duration, origin: AnswerOrigin) -> Duration {
         let remaining = self.left_of(whole);
         match origin {
@@ -176,7 +176,7 @@ impl CallRecorder {
     ///
     /// Without a name, the call is waited for until the end of the drain: the next process could
     /// only say that the outcome is unknown.
-    pub async fn left(&self) {
+    pub async fn left_to_next_process(&self) {
         self.keeping.leaving.cancelled().await;
         let answered = self.record.lock().stage >= Stage::Answered;
         if answered || self.handle().is_none() {
@@ -187,17 +187,17 @@ impl CallRecorder {
     /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the
     /// call has not reached its tool here.
     ///
-    /// A call that has reached its tool goes on here: it is made already, and its answer is the
+    /// A call that has reached its tool continues here: it is made already, and its answer is the
     /// first. If the driver dropped it, the other replica could only say that the outcome is
     /// unknown.
     pub async fn lost_with(&self, lost: &CancellationToken) {
         tokio::select! {
-            () = self.taken.cancelled() => return,
+            () = self.claimed_elsewhere.cancelled() => return,
             () = lost.cancelled() => (),
         }
         // Its dispatch may still wait for the journal, which then says that it is another's.
         if self.has_reached_tool() {
-            self.taken.cancelled().await;
+            self.claimed_elsewhere.cancelled().await;
         }
     }
 
@@ -221,7 +221,7 @@ impl CallRecorder {
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }
 
-    /// The call as it was read; with `null` for arguments that are not kept any more.
+    /// The call as it was read; with `null` for arguments that are no longer kept.
     pub fn call(&self) -> Call {
         let record = self.record.lock();
         Call {
@@ -319,7 +319,7 @@ impl CallRecorder {
     }
 
     /// Turns the call into the long call `to`, as it has had its first answer.
-    pub fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
+    pub fn becomes_long(&self, to: (Arc<LongCalls>, CallId)) {
         // A call becomes a long call only once.
         self.long.set(to).ok();
     }
@@ -441,7 +441,7 @@ impl Recorder for CallRecorder {
                 Err(NotWritten::Taken) if long.is_none() => {
                     // This driver drops the call.
                     self.record.lock().take_back_dispatch();
-                    self.taken.cancel();
+                    self.claimed_elsewhere.cancel();
                     std::future::pending().await
                 }
                 _ => {

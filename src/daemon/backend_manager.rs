@@ -165,7 +165,7 @@ impl BackendManager {
     }
 
     /// Replaces the set of backends. If a backend is reached in another way now, the new connection
-    /// is made beside the old one. All other settings take effect at once.
+    /// is made while the old one serves. All other settings take effect at once.
     pub(super) fn take(
         &mut self,
         Prepared { backends, kept }: Prepared,
@@ -275,6 +275,9 @@ impl BackendManager {
         Some(ProgramStart { turns: Arc::clone(&self.turns), keys })
     }
 
+    /// How `name` is reached by `rules`. It is made before the reload takes effect, as the listener
+    /// of a bundled agent can fail. A conversation continues if the agent is the same one: its peer
+    /// knows it by id.
     async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
         let name = name.clone();
         let target = &rules.target;

@@ -124,6 +124,8 @@ impl RunStore {
         Ok(())
     }
 
+    /// Ends the calls that `cancellation` names, as far as they are made here. A long call can
+    /// outlive its run, or be another replica's by its run and made here.
     fn take_cancellation(&self, cancellation: &Cancellation) {
         match cancellation {
             Cancellation::Run { key, app } => match self.driven_here(key, app) {

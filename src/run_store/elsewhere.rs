@@ -52,6 +52,8 @@ impl RunStore {
         Ok(())
     }
 
+    /// Whether this replica knows the run or session itself. A guest does not count: its record at
+    /// the group may have changed since.
     fn knows(&self, workspace: &Workspace, id: &str) -> bool {
         let inner = self.inner.lock();
         if inner.sessions.contains_key(&(workspace.clone(), id.into())) {
@@ -82,7 +84,8 @@ impl RunStore {
         Ok(runs.into_iter().filter_map(|run| self.guest(run, credential)).collect())
     }
 
-    /// Has this replica drive `key` on, if that waits for the `credential` that `app` shows here.
+    /// Drives `key` on at this replica, if the run waits for the `credential` that `app` shows
+    /// here.
     ///
     /// The database gives a waiting run to one replica. Without the claim, two replicas at which
     /// the app shows its credential would both drive the run, and make its calls twice.
@@ -99,7 +102,8 @@ impl RunStore {
         self.claiming(key, app, credential).await.unwrap_or(Ok(()))
     }
 
-    /// In a task of its own: a client that hangs up must not leave the run claimed and not driven.
+    /// In a task of the daemon: a client that hangs up must not leave the run claimed and not
+    /// driven.
     pub(super) fn claiming(
         self: &Arc<Self>,
         key: &RunKey,
@@ -128,6 +132,8 @@ impl RunStore {
         }
     }
 
+    /// The run as a guest; `None` if its tools are lost. Without its table, the bridge could not
+    /// mask its calls, and an app would answer them.
     fn guest(&self, kept: KeptRun, credential: &UpstreamCredential) -> Option<Arc<DrivenRun>> {
         let KeptRun { slot, record, routes, calls } = kept;
         let table = Arc::new(Table::restore(&record.table, routes?));

@@ -40,7 +40,7 @@ impl RunStore {
 
 impl Inner {
     /// Forgets sessions until the rest fits into the journal: of the app whose sessions take most,
-    /// those with tools of its own go first, and of these the oldest.
+    /// those with its own tools go first, and of these the oldest.
     pub(super) fn make_room_for_sessions(&mut self) -> Vec<Change> {
         let all = self.sessions.iter().map(|(key, session)| {
             let order = (session.tools.is_none(), session.created);

@@ -24,7 +24,7 @@ use crate::journal::room;
 /// The most runs, and separately the most sessions, of one app whose owner is remembered. An app
 /// that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
-/// About how many bytes an owner takes beside its names.
+/// About how many bytes an owner takes in addition to its names.
 const RECORD: usize = 200;
 
 /// What has an owner.
@@ -42,7 +42,7 @@ pub enum How {
     /// The app was the first to attach the run, or to send a message to the session, as far as the
     /// bridge knows. It may belong to another app, for which MANTYX's answer is still under way.
     Attached,
-    /// It is an agent run of this eval of the app's.
+    /// An eval of the app has named the run as one of its agent runs.
     OfEval(RunId),
 }
 
@@ -88,17 +88,15 @@ impl Belongings {
 
     /// The kind of what the app has owned for longest.
     fn oldest_kind(&self) -> OwnedKind {
-        match (self.runs.front(), self.sessions.front()) {
-            (Some(run), Some(session)) if session.number < run.number => OwnedKind::Session,
-            (None, Some(_)) => OwnedKind::Session,
-            _ => OwnedKind::Run,
-        }
+        let first_run = self.runs.front().map_or(u64::MAX, |run| run.number);
+        let first_session = self.sessions.front().map_or(u64::MAX, |session| session.number);
+        if first_session < first_run { OwnedKind::Session } else { OwnedKind::Run }
     }
 }
 
-/// Runs and sessions have separate limits.
+/// What belongs to an app. Runs and sessions have separate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OwnedKind {
+pub enum OwnedKind {
     Run,
     Session,
 }

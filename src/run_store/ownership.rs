@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::owners::{How, Owned};
+use super::owners::{How, Owned, OwnedKind};
 use super::{Inner, RunStore};
 use crate::calls::record::CallRecorder;
 use crate::clock;
@@ -22,26 +22,19 @@ use crate::runs::{DrivenRun, NewRun, Ownership};
 /// Longer ids of MANTYX are not remembered, in bytes.
 const MAX_ID: usize = 512;
 
-/// What belongs to an app.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thing {
-    Run,
-    Session,
-}
-
 impl RunStore {
     /// Whether `id` is a run or a session of another app than `app`; `None` if it is not known to
     /// be.
-    pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
+    pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<OwnedKind> {
         let inner = self.inner.lock();
         for kind in [RunKind::Agent, RunKind::Eval] {
             let run = Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
             if inner.belongs_to_another(&run, app) {
-                return Some(Thing::Run);
+                return Some(OwnedKind::Run);
             }
         }
         let session = Owned::Session(workspace.clone(), id.into());
-        if inner.belongs_to_another(&session, app) { Some(Thing::Session) } else { None }
+        if inner.belongs_to_another(&session, app) { Some(OwnedKind::Session) } else { None }
     }
 
     /// Makes `app` the owner of a run that the bridge does not drive, or of a session that it need
@@ -244,7 +237,7 @@ impl Ownership for RunStore {
     }
 }
 
-/// It belongs to another app, or to another run.
+/// The run or session belongs to another app, or to another run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotOwned;
 

@@ -27,7 +27,7 @@ impl RunStore {
     /// Returns after the first attempt at the latter.
     ///
     /// The journal gets the refusal as soon as it can be written. Without it, the next process
-    /// would drive the run and make its calls, beside those of the run that the app has submitted
+    /// would drive the run and make its calls, and also those of the run that the app has submitted
     /// in its place.
     pub async fn refuse(self: &Arc<Self>, run: &Arc<DrivenRun>) {
         warn!(

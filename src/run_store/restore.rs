@@ -30,7 +30,7 @@ use crate::model::{
     AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
 };
 use crate::runs::DrivenRun;
-use crate::runs::answer::{LeftCalls, Task};
+use crate::runs::answer::{EarlierCalls, Task};
 use crate::runs::driven::RestoredRun;
 use crate::runs::driver::Start;
 use crate::traces::Context;
@@ -90,7 +90,7 @@ impl RunStore {
     /// The database has given the runs to this replica before this is called: it fences the other
     /// one, whose dispatches are refused from then on. What this replica knows itself stays.
     ///
-    /// 1. A long call that runs here goes on: this process makes it, even if its replica was
+    /// 1. A long call that runs here continues: this process makes it, even if its replica was
     ///    counted as dead and taken over.
     /// 2. A run that this replica drives is not driven a second time. An app has attached it again
     ///    since it ended at the other replica, whose record is forgotten. It stays if it is the
@@ -324,9 +324,9 @@ impl RunStore {
     /// recorder until the stream brings it, as other clients may have answered it meanwhile. All
     /// other calls count as seen, and the stream does not begin them once more.
     ///
-    /// If the journal has lost the run's tools, the run goes on with those that its backends offer
-    /// now. A call that these do not have gets an error, and is not left to the app: by the lost
-    /// table, the app was shown a mask, and does not answer.
+    /// If the journal has lost the run's tools, the run continues with those that its backends
+    /// offer now. A call that these do not have gets an error, and is not left to the app: by the
+    /// lost table, the app was shown a mask, and does not answer.
     fn take_up_run(
         &self,
         inner: &mut Inner,
@@ -425,6 +425,10 @@ impl RunStore {
         Beginning { trace: trace.unwrap_or_default(), ..Beginning::default() }
     }
 
+    /// Starts the driver of a restored run. The calls of a run that was handed over to another app
+    /// are answered without one: their claims are still the first driver's. A refused run is
+    /// cancelled at MANTYX once more, as the process that refused it may have ended before MANTYX
+    /// did.
     fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
         if !run.has_ended() {
             info!(
@@ -454,7 +458,7 @@ impl Inner {
 struct Resumed {
     run: Arc<DrivenRun>,
     /// Its calls that are answered without waiting for the stream.
-    open: LeftCalls,
+    open: EarlierCalls,
     unanswered: usize,
     /// How far it was read.
     seq: u64,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::credential::OfRun;
+use super::credential::RunPostCredential;
 use super::{DrivenRun, RunContext};
 use crate::calls::Deferred;
 use crate::calls::record::{AnswerOrigin, CallRecorder};
@@ -41,7 +41,7 @@ pub enum Task {
 }
 
 /// Calls of an earlier process, and how each is to be answered.
-pub type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
+pub type EarlierCalls = Vec<(Arc<CallRecorder>, Task)>;
 
 /// The body of a tool-result POST (agent-runs-protocol §8).
 #[derive(Serialize)]
@@ -161,7 +161,7 @@ async fn delivered(
     post: ResultPost<'_>,
 ) -> (Posted, Bytes) {
     let upstream = &context.upstream;
-    let credential = OfRun { context, run };
+    let credential = RunPostCredential { context, run };
     match upstream.post_result(post.clone(), &credential).await {
         Posted::Refused(status) if !is_replaced(&post.body) => {
             let error = refusal(status, post.body.len());
@@ -176,8 +176,8 @@ async fn delivered(
 /// Keeps an answer of `size` bytes that MANTYX refused as it does not know the call
 /// ([`DrivenRun::keep_unwanted`]). `false`: MANTYX does not want it, or the app has no room for it.
 ///
-/// Each app has a share of its own for such answers. MANTYX may never show their runs again, and
-/// they would fill the journal, in which then no call of any app could be recorded.
+/// Each app has its own share for such answers. MANTYX may never show their runs again, and they
+/// would fill the journal, in which then no call of any app could be recorded.
 pub fn keep_unwanted(
     context: &RunContext,
     run: &DrivenRun,
@@ -199,6 +199,8 @@ pub fn keep_unwanted(
 /// The beginning of the error that replaces an answer which MANTYX refused.
 const REFUSED: &str = "MANTYX refused the answer to this call";
 
+/// The error in place of an answer that MANTYX refused. It says that the effect stands: a model
+/// that takes the call for failed would repeat it.
 fn refusal(status: StatusCode, size: usize) -> String {
     let cure = match status {
         StatusCode::PAYLOAD_TOO_LARGE => "It is too large: ask for less, or for a part of it.",
@@ -227,7 +229,7 @@ fn is_replaced(body: &[u8]) -> bool {
 /// next process, or to another replica, which then answers it: this one posts nothing.
 ///
 /// Dropping the call's future cancels the call at its peer. So each arm that does not wait for the
-/// call is one in which its effect is no longer wanted, or in which another part goes on with it.
+/// call is one in which its effect is no longer wanted, or which another part continues.
 async fn execute(
     context: &RunContext,
     run: &Arc<DrivenRun>,
@@ -257,7 +259,7 @@ async fn execute(
             Err(Deferred) => Err("the next process, which asks for approval again"),
         },
         () = recorder.lost_with(&run.lost) => Err("the replica that drives the run"),
-        () = recorder.left() => Err("the next process, which asks the peer"),
+        () = recorder.left_to_next_process() => Err("the next process, which asks the peer"),
     };
     let answer = match outcome {
         Ok(answer) => answer,

@@ -29,7 +29,7 @@ use crate::sse::blank_line::BlankLine;
 use crate::upstream::OpenError;
 
 /// If MANTYX refuses the run's stream, an app's open stream stays open this long, as the driver
-/// goes on trying. Then it is closed, so that the app's next request gets MANTYX's answer.
+/// keeps trying. Then it is closed, so that the app's next request gets MANTYX's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a silent stream sends a comment, so that the app knows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ struct AppStream {
     ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
     wake: Wake,
-    from: From,
+    source: EventSource,
 }
 
 /// What wakes a reader of the log.
@@ -81,7 +81,7 @@ impl Wake {
 }
 
 /// Where the next events come from.
-enum From {
+enum EventSource {
     Log(Cursor),
     /// MANTYX's replay is being opened.
     Opening(BoxFuture<'static, Result<Box<Replay>, Arc<StreamFailure>>>),
@@ -141,32 +141,32 @@ async fn begin(
     run: &Arc<DrivenRun>,
     last_seq: u64,
     wake: &mut Wake,
-) -> Result<From, Arc<StreamFailure>> {
+) -> Result<EventSource, Arc<StreamFailure>> {
     let replay =
         |repetitions| Replay::open(Arc::clone(context), Arc::clone(run), last_seq, repetitions);
     loop {
         let access = wake.look();
         let Some(cursor) = run.log.after(last_seq) else {
-            return replay(Unnumbered::default()).await.map(From::Replay);
+            return replay(Unnumbered::default()).await.map(EventSource::Replay);
         };
         match run.log.peek(&cursor) {
             Read::Elsewhere => {
                 let repetitions = run.state().repetitions();
-                return replay(repetitions).await.map(From::Replay);
+                return replay(repetitions).await.map(EventSource::Replay);
             }
             Read::Pending | Read::End => {}
-            Read::Frames(_) | Read::Behind => return Ok(From::Log(cursor)),
+            Read::Frames(_) | Read::Behind => return Ok(EventSource::Log(cursor)),
         }
         if let Some(failure) = access.answer() {
             return Err(Arc::clone(failure));
         }
         if !matches!(access, Access::Untried) || run.has_ended() {
-            return Ok(From::Log(cursor));
+            return Ok(EventSource::Log(cursor));
         }
         let draining = context.draining().clone();
         tokio::select! {
             _woken = wake.news(&access) => {}
-            () = draining.cancelled() => return Ok(From::Log(cursor)),
+            () = draining.cancelled() => return Ok(EventSource::Log(cursor)),
         }
     }
 }
@@ -183,10 +183,10 @@ pub async fn open(
     last_seq: u64,
 ) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<StreamFailure>> {
     let mut wake = Wake::new(&run);
-    let from = begin(context, &run, last_seq, &mut wake).await?;
+    let source = begin(context, &run, last_seq, &mut wake).await?;
     wake.begun = Instant::now();
     context.metrics.app_streams.inc();
-    let this = AppStream { context: Arc::clone(context), ownership, run, wake, from };
+    let this = AppStream { context: Arc::clone(context), ownership, run, wake, source };
     Ok(stream::unfold(this, |mut this| async move {
         let bytes = this.next().await?;
         Some((bytes, this))
@@ -222,24 +222,27 @@ impl Drop for AppStream {
 }
 
 impl AppStream {
+    /// The next bytes for the app; `None` closes the stream. The future may be dropped at any time,
+    /// with the connection: nothing is taken from a source before it is handed out.
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.context.draining().clone();
         loop {
             // No heartbeat may interrupt an event.
-            let inside_event = matches!(&self.from, From::Replay(replay) if replay.last.is_some());
+            let inside_event =
+                matches!(&self.source, EventSource::Replay(replay) if replay.last.is_some());
             let pause = if inside_event { SILENCE } else { HEARTBEAT };
             let step = async {
-                match &mut self.from {
-                    From::Ended => Turn::To(From::Ended),
-                    From::Log(cursor) => read_log(&self.run, cursor, &mut self.wake).await,
-                    From::Opening(opening) => match opening.await {
-                        Ok(replay) => Turn::To(From::Replay(replay)),
+                match &mut self.source {
+                    EventSource::Ended => Step::To(EventSource::Ended),
+                    EventSource::Log(cursor) => read_log(&self.run, cursor, &mut self.wake).await,
+                    EventSource::Opening(opening) => match opening.await {
+                        Ok(replay) => Step::To(EventSource::Replay(replay)),
                         Err(failure) => {
                             debug!(error = %failure.error, "cannot open a replay");
-                            Turn::To(From::Ended)
+                            Step::To(EventSource::Ended)
                         }
                     },
-                    From::Replay(replay) => match &mut replay.last {
+                    EventSource::Replay(replay) => match &mut replay.last {
                         Some(blank) => read_last(&mut replay.response, blank).await,
                         None => read_replay(&self.run, replay).await,
                     },
@@ -256,21 +259,21 @@ impl AppStream {
                     Arc::clone(&self.ownership).claim_guest(&self.run);
                     return Some(HEARTBEAT_FRAME);
                 }
-                Ok(Turn::Bytes(bytes)) => return Some(bytes),
-                Ok(Turn::To(From::Ended)) => return None,
-                Ok(Turn::Last(bytes)) => {
-                    self.from = From::Ended;
+                Ok(Step::Bytes(bytes)) => return Some(bytes),
+                Ok(Step::To(EventSource::Ended)) => return None,
+                Ok(Step::Last(bytes)) => {
+                    self.source = EventSource::Ended;
                     return Some(bytes);
                 }
-                Ok(Turn::To(from)) => self.from = from,
-                Ok(Turn::Elsewhere(seq)) => {
+                Ok(Step::To(source)) => self.source = source,
+                Ok(Step::Elsewhere(seq)) => {
                     let repetitions = self.run.state().repetitions();
                     let context = Arc::clone(&self.context);
                     let run = Arc::clone(&self.run);
                     let opening = Replay::open(context, run, seq, repetitions);
-                    self.from = From::Opening(Box::pin(opening));
+                    self.source = EventSource::Opening(Box::pin(opening));
                 }
-                Ok(Turn::Behind(seq)) => {
+                Ok(Step::Behind(seq)) => {
                     self.context.metrics.app_streams_slow.inc();
                     info!(
                         run = %self.run.key.run, app = %self.run.app, seq,
@@ -283,7 +286,7 @@ impl AppStream {
     }
 }
 
-enum Turn {
+enum Step {
     Bytes(Bytes),
     /// These bytes, and then the end.
     Last(Bytes),
@@ -291,21 +294,21 @@ enum Turn {
     Behind(u64),
     /// The app has the events up to this `seq`; the log does not keep the next one.
     Elsewhere(u64),
-    To(From),
+    To(EventSource),
 }
 
 /// May be dropped while it waits: the cursor moves only with bytes handed out.
-async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn {
+async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Step {
     loop {
         let access = wake.look();
         match run.log.read(cursor) {
-            Read::Frames(bytes) => return Turn::Bytes(bytes),
-            Read::End => return Turn::To(From::Ended),
-            Read::Elsewhere => return Turn::Elsewhere(cursor.seq),
-            Read::Behind => return Turn::Behind(cursor.seq),
+            Read::Frames(bytes) => return Step::Bytes(bytes),
+            Read::End => return Step::To(EventSource::Ended),
+            Read::Elsewhere => return Step::Elsewhere(cursor.seq),
+            Read::Behind => return Step::Behind(cursor.seq),
             Read::Pending => {
                 if !wake.news(&access).await {
-                    return Turn::To(From::Ended);
+                    return Step::To(EventSource::Ended);
                 }
             }
         }
@@ -313,16 +316,16 @@ async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn
 }
 
 /// May be dropped while it waits.
-async fn read_last(response: &mut Response, blank: &mut BlankLine) -> Turn {
+async fn read_last(response: &mut Response, blank: &mut BlankLine) -> Step {
     match response.chunk().await {
         Ok(Some(mut chunk)) => match blank.end_in(&chunk) {
             Some(end) => {
                 chunk.truncate(end);
-                Turn::Last(chunk)
+                Step::Last(chunk)
             }
-            None => Turn::Bytes(chunk),
+            None => Step::Bytes(chunk),
         },
-        Ok(None) | Err(_) => Turn::To(From::Ended),
+        Ok(None) | Err(_) => Step::To(EventSource::Ended),
     }
 }
 
@@ -347,7 +350,7 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
 /// would cost MANTYX a connection for each app.
 ///
 /// May be dropped while it waits: `chunk` loses nothing, and all bytes so far are in the framer.
-async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
+async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Step {
     loop {
         let mut out = Vec::new();
         loop {
@@ -365,7 +368,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                     let bytes = if out.is_empty() { rest } else { [out, rest].concat() };
                     let bytes = replay.hand_out(bytes);
                     replay.last.get_or_insert_default().end_in(&bytes);
-                    return Turn::Bytes(bytes);
+                    return Step::Bytes(bytes);
                 }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "skipping an event of MANTYX in a replay");
@@ -390,7 +393,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 }
                 Body::End(..) if is_end => {
                     out.extend_from_slice(&frame.raw);
-                    return Turn::Last(replay.hand_out(out));
+                    return Step::Last(replay.hand_out(out));
                 }
                 Body::Call(_) | Body::Answered(..) | Body::End(..) | Body::Other => {
                     out.extend_from_slice(&frame.raw);
@@ -398,22 +401,22 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             }
         }
         if !out.is_empty() {
-            return Turn::Bytes(replay.hand_out(out));
+            return Step::Bytes(replay.hand_out(out));
         }
         if !run.log.has_left_last()
             && let Some(cursor) = run.log.after(replay.seq)
         {
-            return Turn::To(From::Log(cursor));
+            return Step::To(EventSource::Log(cursor));
         }
         if replay.ended {
-            return Turn::To(From::Ended);
+            return Step::To(EventSource::Ended);
         }
         match replay.response.chunk().await {
             Ok(Some(chunk)) => {
                 replay.framer.push(&chunk);
                 if let Err(error) = replay.held.keep_up(replay.framer.unfinished().len()).await {
                     info!(run = %run.key.run, %error, "closed a replay; the app can resume it");
-                    return Turn::To(From::Ended);
+                    return Step::To(EventSource::Ended);
                 }
             }
             // The last frame may still lack its line feed.
@@ -421,7 +424,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             Err(error) => {
                 let error = error_chain(&error.without_url());
                 debug!(run = %run.key.run, error, "a replay broke off");
-                return Turn::To(From::Ended);
+                return Step::To(EventSource::Ended);
             }
         }
     }
@@ -456,7 +459,7 @@ mod tests {
         let budget = Budget::with_room(10 << 20);
         Budget::instead(&budget, async {
             let mut replay = replay(&event);
-            let Turn::Bytes(bytes) = read_replay(&run, &mut replay).await else {
+            let Step::Bytes(bytes) = read_replay(&run, &mut replay).await else {
                 panic!("an event")
             };
             assert_eq!((bytes.len(), budget.used()), (event.len(), event.len()));
@@ -474,7 +477,7 @@ mod tests {
             let mut replay = replay(&event(7 << 20));
             assert!(read_replay(&run, &mut replay).now_or_never().is_none(), "it waits");
             let ended = read_replay(&run, &mut replay).await;
-            assert!(matches!(ended, Turn::To(From::Ended)), "the app can resume it");
+            assert!(matches!(ended, Step::To(EventSource::Ended)), "the app can resume it");
         })
         .await;
     }

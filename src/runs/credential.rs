@@ -1,9 +1,10 @@
 //! The credential that the requests of one run carry, if its app brings its own.
 //!
-//! Such credentials expire while a run goes on, and an app shows a fresh one with its next request.
-//! The bridge remembers a credential that MANTYX has accepted for this very run, and uses it once
-//! MANTYX refuses the current one. So neither junk nor another user's credential can replace a good
-//! one. The credential also decides which callers may see what the bridge knows of the run.
+//! Such credentials expire while a run continues, and an app shows a fresh one with its next
+//! request. The bridge remembers a credential that MANTYX has accepted for this very run, and uses
+//! it once MANTYX refuses the current one. So neither junk nor another user's credential can
+//! replace a good one. The credential also decides which callers may see what the bridge knows of
+//! the run.
 //!
 //! Must not: ask MANTYX, or let a credential out of [`UpstreamCredential`].
 
@@ -92,7 +93,8 @@ impl RunCredential {
         Self(watch::Sender::new(History::new(creator)))
     }
 
-    /// That of a run which another replica drives: MANTYX has not accepted `shown` for it yet.
+    /// The credential of a run that another replica drives: MANTYX has not accepted `shown` for it
+    /// yet.
     pub fn unproven(shown: UpstreamCredential) -> Self {
         Self(watch::Sender::new(History { creator: None, ..History::new(shown) }))
     }
@@ -147,12 +149,12 @@ impl RunCredential {
 }
 
 /// The credential of a run for the posts of its results.
-pub struct OfRun<'a> {
+pub struct RunPostCredential<'a> {
     pub context: &'a RunContext,
     pub run: &'a DrivenRun,
 }
 
-impl PostCredential for OfRun<'_> {
+impl PostCredential for RunPostCredential<'_> {
     fn now(&self) -> UpstreamCredential {
         self.context.credential_of(self.run)
     }
@@ -276,7 +278,7 @@ mod tests {
             ("+b -a -b", "b!", ""),
             ("-a +a", "a", "a"),
             ("-a -b +c", "c", "c"),
-            // What was refused is not known any more, and what is old has to be asked about.
+            // What was refused is forgotten, and what is old has to be asked about.
             ("300", "a", "a"),
             ("+b 299", "a", "ab"),
             ("+b 300", "a", "a"),

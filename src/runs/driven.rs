@@ -326,12 +326,12 @@ impl DrivenRun {
         self.state().last_seq()
     }
 
-    /// How many calls for the bridge the run has brought.
+    /// The number of calls for the bridge that the run has brought.
     pub fn calls(&self) -> usize {
         self.state().calls()
     }
 
-    /// How many calls are in flight, long calls included.
+    /// The calls in flight, long calls included.
     pub fn in_flight(&self) -> usize {
         self.in_flight.get()
     }
@@ -411,8 +411,8 @@ impl DrivenRun {
         self.end_as(true);
     }
 
-    /// Stops the run's driver and ends its log, as the run belongs to another app, which has a
-    /// driver of its own for it.
+    /// Stops the run's driver and ends its log, as the run belongs to another app, which has its
+    /// own driver for it.
     pub fn hand_over(&self) {
         self.handed_over.cancel();
         self.end_as(false);

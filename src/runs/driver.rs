@@ -25,7 +25,7 @@ use tracing::{debug, error, info, warn};
 pub use self::end::DriverEnd;
 use self::end::{Outlook, StreamEnd};
 use self::tasks::CallTask;
-use super::answer::{LeftCalls, Task};
+use super::answer::{EarlierCalls, Task};
 use super::mask::masked;
 use super::{Access, DrivenRun, Ownership, RunContext, answer};
 use crate::backoff::Backoff;
@@ -84,7 +84,7 @@ struct Driver {
     /// Calls of an earlier process that are answered once the past has been read. If the past is
     /// lost, their answers must wait: an answer brings the run's next call, and the driver could
     /// not tell that call from one of the past.
-    earlier_calls: LeftCalls,
+    earlier_calls: EarlierCalls,
     /// The agent runs that the stream of an eval has named.
     agent_runs: HashSet<RunId>,
 }
@@ -106,15 +106,15 @@ pub enum Start {
 /// 2. A run that MANTYX has ended no longer waits for answers, so its calls are cancelled and the
 ///    answers that were kept for it go.
 /// 3. The log ends before the calls are waited for: apps must not wait for a slow tool.
-/// 4. The record of the end is written when no call task runs any more. Written earlier, it could
-///    come before the last stage of a call, which a restart would then have lost.
+/// 4. The record of the end is written when no call task is left. Written earlier, it could come
+///    before the last stage of a call, which a restart would then have lost.
 /// 5. At shutdown, the run is released: another replica may take it over at once, and need not wait
 ///    until this one counts as dead.
 pub async fn drive(
     context: Arc<RunContext>,
     ownership: Arc<dyn Ownership>,
     run: Arc<DrivenRun>,
-    earlier_calls: LeftCalls,
+    earlier_calls: EarlierCalls,
     start: Start,
 ) -> DriverEnd {
     let revived = start == Start::Revived;
@@ -187,7 +187,7 @@ impl Driver {
     /// event that was read. A panic is handled as a break: without the driver, no later call of the
     /// run would be answered.
     async fn read_to_the_end(&mut self) -> DriverEnd {
-        let mut last_opened = Instant::now();
+        let mut last_alive = Instant::now();
         loop {
             let attempt_start = Instant::now();
             let credential = self.run.credential.current();
@@ -209,8 +209,8 @@ impl Driver {
                 }
                 StreamEnd::Broken(why) => {
                     self.run.access.send_replace(Access::Broken);
-                    last_opened = Instant::now();
-                    if last_opened > attempt_start + LIVED {
+                    last_alive = Instant::now();
+                    if last_alive > attempt_start + LIVED {
                         self.backoff.reset();
                     }
                     if let Some(ending) = self.ending_by_snapshot().await {
@@ -230,7 +230,7 @@ impl Driver {
                 }
                 StreamEnd::Refused(error) => {
                     warn!(run = %self.run.key.run, %error, "the run's stream cannot be read");
-                    if self.is_gone(&error) || attempt_start > last_opened + GIVE_UP {
+                    if self.is_gone(&error) || attempt_start > last_alive + GIVE_UP {
                         outlook = Outlook::Gone;
                     }
                     let retry_after = match &error {
@@ -546,7 +546,7 @@ impl Driver {
         None
     }
 
-    /// Answers a call in a task of its own, whose bytes count as the app's. The driver reads on
+    /// Answers a call in a separate task, whose bytes count as the app's. The driver reads on
     /// meanwhile: the run may bring further calls, or its end, which cancels this one.
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
         let app = self.run.app.clone();

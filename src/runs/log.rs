@@ -12,13 +12,13 @@ use crate::limits::counted::{Count, Counted};
 
 /// The most bytes that are kept of one run: how far an app may lag behind before it must resume.
 const KEEP_BYTES: usize = 1 << 20;
-/// The same while the logs of all runs take more than [`ROOM`] bytes.
+/// This limit while the logs of all runs take more than [`ROOM`] bytes.
 const KEEP_WHERE_SCARCE: usize = READ_BYTES;
-/// How many bytes the logs of all runs may take together before each keeps less.
+/// If the logs of all runs take more bytes than this together, each keeps less.
 const ROOM: usize = 64 << 20;
 /// The most bytes that one read hands out; a single larger frame is handed out whole.
 const READ_BYTES: usize = 64 << 10;
-/// The bytes that an entry takes beside its frame.
+/// The bytes that an entry takes in addition to its frame.
 const OVERHEAD: usize = 64;
 
 /// The bytes that the logs of all runs take.

@@ -48,13 +48,13 @@ const BEAT: Duration = Duration::from_secs(30);
 /// The most pages of a session's history that are read.
 const MAX_PAGES: usize = 1_000;
 /// The most that the calls of a session and the ids of what has ended may take while its history is
-/// read, in bytes; and what each of them takes beside its texts.
+/// read, in bytes; and what each of them takes in addition to its texts.
 const MAX_OPEN: usize = 16 << 20;
 const ENTRY: usize = 64;
 
 /// An item of work.
 #[derive(Debug, Deserialize)]
-struct Work {
+struct WorkItem {
     id: String,
     data: WorkData,
     secret: Option<String>,
@@ -92,13 +92,16 @@ struct Claim {
     runtime: Arc<Runtime>,
     link: Arc<Link>,
     environment: String,
-    work: Work,
-    /// Those of the item, or else of the environment.
+    work: WorkItem,
+    /// The headers with the credential of the item or, without one, of the environment.
     headers: HeaderMap,
     /// The path of the session's events, which takes answers.
     events: String,
 }
 
+/// Polls for items of work, and serves each in a task of the daemon. It polls only while another
+/// session can be served: an item that this worker has got and does not serve would wait until its
+/// claim ends.
 pub(super) async fn listen(
     runtime: &Arc<Runtime>,
     link: &Arc<Link>,
@@ -116,7 +119,7 @@ pub(super) async fn listen(
         let request = link.request(Method::GET, url.clone(), &headers);
         let answer = link.ask(request).await?;
         runtime.note_ready(link);
-        let work = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?;
+        let work = parse::<Option<WorkItem>>(if answer.is_empty() { b"null" } else { &answer })?;
         if let Some(work) = work.filter(|work| is_id(&work.id) && is_id(&work.data.id)) {
             let claim = Claim::new(runtime, link, environment, work);
             if claim.acknowledge().await {
@@ -187,7 +190,7 @@ fn session_token(secret: &str) -> Option<HeaderValue> {
 }
 
 impl Claim {
-    fn new(runtime: &Arc<Runtime>, link: &Arc<Link>, environment: &str, work: Work) -> Self {
+    fn new(runtime: &Arc<Runtime>, link: &Arc<Link>, environment: &str, work: WorkItem) -> Self {
         let mut headers = link.headers.clone();
         let events = path(["v1", "sessions", &work.data.id, "events"]);
         let token = work.secret.as_deref().map(session_token);

@@ -27,6 +27,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// The path of v3's stream.
 pub(super) const STREAM: [&str; 3] = ["api", "tools", "stream"];
 
+/// Reads v3's stream. A call of a tool that the bridge does not have is left to the other
+/// listeners.
 pub(super) async fn listen_v3(
     runtime: &Arc<Runtime>,
     link: &Link,
@@ -50,6 +52,8 @@ pub(super) async fn listen_v3(
     }
 }
 
+/// Reads v7's stream, and registers the tools of the runtime when they change. The stream is opened
+/// before the registration: a call that came between the two would go to no listener.
 pub(super) async fn listen_v7(
     runtime: &Arc<Runtime>,
     link: &Link,

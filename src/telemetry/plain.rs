@@ -32,8 +32,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// The same for JSON, where other characters can only stand in strings, and become escapes. Line
-/// ends between tokens become spaces, except a last one.
+/// Makes a line of JSON plain, where other characters can only stand in strings, and become
+/// escapes. Line ends between tokens become spaces, except a last one.
 pub fn json(text: &str) -> String {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let mut out = String::with_capacity(text.len() + 16);

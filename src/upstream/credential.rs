@@ -9,8 +9,8 @@ use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
-use super::kept_token::KeptToken;
 use super::refresh_token::RefreshTokenGrant;
+use super::stored_token::StoredToken;
 use super::{SendError, X_API_KEY};
 use crate::config::Credential;
 use crate::http_client::{self, Clients};
@@ -39,20 +39,20 @@ enum Shows {
 }
 
 impl UpstreamCredential {
-    /// The configured credential; `None` if the caller brings one. `clients` and `kept` are for
-    /// tokens: `kept` holds the refresh token.
+    /// The configured credential; `None` if the caller brings one. `clients` and `stored` are for
+    /// tokens: `stored` holds the refresh token.
     pub(super) fn configured(
         credential: &Credential,
         clients: &Clients,
-        kept: &Arc<KeptToken>,
+        stored: &Arc<StoredToken>,
     ) -> Option<Self> {
         match credential {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
             Credential::Oauth(config) => {
                 let http = clients.to(&config.token_url).clone();
-                let grant = RefreshTokenGrant::new(Arc::clone(config), http, Arc::clone(kept));
+                let grant = RefreshTokenGrant::new(Arc::clone(config), http, Arc::clone(stored));
                 let id = grant.id();
-                let tasks = kept.tasks.clone();
+                let tasks = stored.tasks.clone();
                 let shows = Shows::Tokens(Tokens::new(None, grant, MARGIN, tasks));
                 Some(Self { shows, id, callers: false })
             }

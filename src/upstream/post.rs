@@ -23,8 +23,8 @@ use crate::{clock, http_client};
 /// the time that is left, so that there is a second one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 const SHORTEST_ATTEMPT: Duration = Duration::from_secs(2);
-/// The same at most on the connection that small results share; longer than `http_client` takes to
-/// notice that it is dead.
+/// The longest attempt on the connection that small results share; longer than `http_client` takes
+/// to notice that it is dead.
 const SHARED_ATTEMPT: Duration = Duration::from_secs(10);
 /// The waits between attempts: the first, the longest, and the longest while MANTYX refuses the
 /// credential. A refusal ends when a person replaces a key, and not by itself.
@@ -61,8 +61,7 @@ pub trait PostCredential: Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Posted {
     Accepted,
-    /// MANTYX does not want the result any more: the call is answered or timed out, or the run has
-    /// ended.
+    /// MANTYX no longer wants the result: the call is answered or timed out, or the run has ended.
     Unwanted(StatusCode),
     /// MANTYX does not take these bytes from anyone: they are too many, or it cannot read them.
     Refused(StatusCode),
@@ -238,6 +237,8 @@ fn verdict(status: StatusCode) -> Verdict {
     }
 }
 
+/// Logs what MANTYX has said. A refusal is an error, as an answer is lost; what MANTYX no longer
+/// wants is none, as runs end while calls are made.
 fn tell(path: &str, status: StatusCode, verdict: Verdict) {
     match verdict {
         Verdict::Ends(Posted::Accepted) => debug!(path, %status, "a result was taken"),

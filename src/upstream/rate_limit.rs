@@ -21,7 +21,7 @@ use self::window::{Post, Window};
 use crate::model::maps::HashMap;
 use crate::random;
 
-/// This long before its deadline, a post does not wait for the window any more.
+/// This long before its deadline, a post no longer waits for the window.
 pub(super) const LAST_CHANCE: Duration = Duration::from_secs(5);
 /// The time over which posts are spread that waited for the same pause. Sent at once, they would be
 /// refused again.
@@ -101,6 +101,8 @@ impl RateLimiter {
         permit
     }
 
+    /// Waits for the turn, and then for the window. A change of the window wakes the wait: MANTYX
+    /// may have announced more room, or less, than the window had when the wait began.
     async fn next_in_window(&self) -> Post {
         let _next = self.next.acquire().await;
         loop {

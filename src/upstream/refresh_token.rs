@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use super::kept_token::{GrantId, KeptToken};
+use super::stored_token::{GrantId, StoredToken};
 use crate::config::RefreshGrant;
 use crate::http_client::Client;
 use crate::oauth::endpoint::{Question, Shows};
@@ -22,15 +22,15 @@ use crate::oauth::{Issue, IssueResult, Issued};
 pub(super) struct RefreshTokenGrant {
     config: Arc<RefreshGrant>,
     http: Client,
-    kept: Arc<KeptToken>,
+    stored: Arc<StoredToken>,
     shows: Mutex<Shows>,
 }
 
 impl RefreshTokenGrant {
-    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: Arc<KeptToken>) -> Self {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, stored: Arc<StoredToken>) -> Self {
         // MANTYX's own clients begin this way.
         let shows = Mutex::new(Shows::InBody);
-        Self { config, http, kept, shows }
+        Self { config, http, stored, shows }
     }
 
     pub(super) fn is_of(&self, config: &RefreshGrant) -> bool {
@@ -49,6 +49,8 @@ impl RefreshTokenGrant {
         hash.finalize().into()
     }
 
+    /// One exchange. A new refresh token is stored before the tokens are given out: if the process
+    /// ended between the two, only the issuer would have it, and the grant would be lost.
     async fn ask(&self, refresh_token: &SecretString) -> IssueResult<Issued> {
         let RefreshGrant { token_url, client_id, client_secret, refresh_token: _ } = &*self.config;
         let question = Question {
@@ -67,14 +69,14 @@ impl RefreshTokenGrant {
         if let Some(next) = granted.refresh_token
             && next.expose_secret() != refresh_token.expose_secret()
         {
-            self.kept.put(self.id(), next).await;
+            self.stored.put(self.id(), next).await;
         }
         Ok(granted.issued)
     }
 
     /// The valid refresh token: the kept one that replaced the configured one, if there is one.
     async fn refresh_token(&self) -> SecretString {
-        let replacement = self.kept.get(&self.id()).await;
+        let replacement = self.stored.get(&self.id()).await;
         replacement.unwrap_or_else(|| SecretString::clone(&self.config.refresh_token))
     }
 }
@@ -93,7 +95,7 @@ impl Issue for RefreshTokenGrant {
     /// more: another process, such as `doctor`, may have exchanged the old one and stored its
     /// successor.
     async fn issue(&self, _: Option<&()>) -> IssueResult<Issued> {
-        let _turn = self.kept.turn.lock().await;
+        let _turn = self.stored.turn.lock().await;
         let shown = self.refresh_token().await;
         let ended = match self.ask(&shown).await {
             Err(error) if error.grant_ended => error,

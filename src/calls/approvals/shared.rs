@@ -39,6 +39,10 @@ impl Approvals {
         }
     }
 
+    /// Shows the group the new questions of this replica, and the ends of those that no longer
+    /// wait, and takes the group's news. A question that ended while the database was away is ended
+    /// there at the next exchange. Otherwise the other replicas would show it for ever, and a
+    /// decision on it would be lost.
     async fn exchange(
         &self,
         replica: &Replica,

@@ -220,7 +220,7 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     let id = CallId::from("call_1");
     let request = Arc::new(request("ls", "{}"));
     let begun = clock::moment();
-    let work = Work { request, slot: None, handle: None, peer: None, waits: true, begun };
+    let work = LongWork { request, slot: None, handle: None, peer: None, waits: true, begun };
     let stop = CancellationToken::new();
     calls.begin(id.clone(), LongCall::new(scope("a", Of::App), "hr", Some(work), None, stop));
     assert_eq!(kept("running").await, (true, false), "it is made after a restart");

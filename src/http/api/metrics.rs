@@ -22,8 +22,8 @@ use crate::backend::registry::Snapshot;
 use crate::clock;
 use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
 use crate::metrics::{
-    Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way, page,
-    process,
+    Answered, Connections, Label as _, ListenerConnections, Requests, RouteKind, TokenKind, Way,
+    page, process,
 };
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::{AppName, BackendName, Ending};
@@ -353,7 +353,7 @@ fn of_requests(requests: &Requests) -> Vec<Row> {
 }
 
 fn connections(counted: &Connections) -> Vec<Row> {
-    let listeners: Vec<(_, &OfListener)> = counted.by_way.iter().collect();
+    let listeners: Vec<(_, &ListenerConnections)> = counted.by_way.iter().collect();
     let open = each(Way::NAME, &listeners, |of| {
         // Read in this order: a connection that closes meanwhile was opened before.
         let closed = of.closed.get();

@@ -28,7 +28,7 @@ use crate::http::response::{BoxError, Paced, ReadError};
 use crate::http::views::Views;
 use crate::journal::Journal;
 use crate::oauth::TokenError;
-use crate::run_store::Thing;
+use crate::run_store::OwnedKind;
 use crate::runs::DrivenRun;
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
 
@@ -103,8 +103,8 @@ impl<'a> Outgoing<'a> {
         // The answer does not reveal that the thing exists.
         let message = match others(self.runs, &self.caller.app, &self.resource) {
             None => return Ok(()),
-            Some(Thing::Run) => "There is no such run.",
-            Some(Thing::Session) => "There is no such session.",
+            Some(OwnedKind::Run) => "There is no such run.",
+            Some(OwnedKind::Session) => "There is no such session.",
         };
         Err(response::error(Code::NotFound, message))
     }
@@ -366,7 +366,7 @@ pub fn away(journal: &Journal) -> Response<Body> {
 }
 
 /// The part of `resource` that another app than `app` began.
-fn others(runs: &RunStore, app: &App, resource: &Resource) -> Option<Thing> {
+fn others(runs: &RunStore, app: &App, resource: &Resource) -> Option<OwnedKind> {
     resource.ids.iter().find_map(|id| runs.others(&resource.workspace, id, &app.name))
 }
 

@@ -35,7 +35,7 @@ pub enum DriverEnd {
     Ended(RunEnding),
     ShuttingDown,
     GivenUp,
-    /// The run belongs to another app, which has a driver of its own for it.
+    /// The run belongs to another app, which has its own driver for it.
     HandedOver,
 }
 

@@ -187,7 +187,7 @@ async fn a_token_that_another_process_was_given_is_found() {
     let scene = Scene::new(issuer(|shown| (shown == "r2").then(|| "r2".to_owned()))).await;
     let state = StateDir::new(scene.dir.path().to_owned());
     let Credential::Oauth(config) = scene.credential("r1") else { panic!("just made") };
-    let grant = RefreshTokenGrant::new(config, http_client(), KeptToken::new(state.clone()));
+    let grant = RefreshTokenGrant::new(config, http_client(), StoredToken::new(state.clone()));
     let of = hex(&grant.id());
     let (first, second) = (grant.refresh_token().await, SecretString::from("r2".to_owned()));
     assert_eq!(first.expose_secret(), "r1");
@@ -208,7 +208,8 @@ async fn token_that_cannot_be_kept_is_used() {
     let file = scene.dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let Credential::Oauth(config) = scene.credential("r") else { panic!("just made") };
-    let grant = RefreshTokenGrant::new(config, http_client(), KeptToken::new(StateDir::new(file)));
+    let grant =
+        RefreshTokenGrant::new(config, http_client(), StoredToken::new(StateDir::new(file)));
     for _ in 0..3 {
         assert!(grant.issue(None).await.is_ok());
     }

@@ -25,7 +25,7 @@ use crate::traces::Context;
 
 /// What is needed to ask the peer for a call that continues, or to make it.
 #[derive(Debug)]
-pub struct Work {
+pub struct LongWork {
     pub request: Arc<CallRequest>,
     /// The journal's number of the run that began it; `None`: it was called by hand.
     pub slot: Option<Slot>,
@@ -38,7 +38,7 @@ pub struct Work {
     pub begun: Moment,
 }
 
-impl Work {
+impl LongWork {
     /// The work of a call that becomes a long call.
     pub(super) fn new(call: &ActiveCall) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl LongCalls {
         work.peer = peer.cloned().or(work.peer.take());
         let earlier_handle = work.handle.take();
         if std::mem::replace(&mut work.waits, false) {
-            call.is_taken = true;
+            call.reached_tool_here = true;
         } else if earlier_handle.is_none() {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl LongCalls {
     pub fn not_reached(&self, id: &CallId, write: impl FnMut(Change)) {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
-        if !std::mem::take(&mut call.is_taken) {
+        if !std::mem::take(&mut call.reached_tool_here) {
             return;
         }
         if let Some(work) = &mut call.work {
@@ -156,7 +156,7 @@ impl LongCall {
 
     /// The change that writes the call's record; `None` if the call is not kept.
     fn change(&self, id: &CallId) -> Option<Change> {
-        let Work { request, slot, handle, peer, waits, begun } = self.work.as_ref()?;
+        let LongWork { request, slot, handle, peer, waits, begun } = self.work.as_ref()?;
         // A call that has ended is not made: its arguments would only take room. One with a name
         // may have to be sent once more, with what its server has asked for.
         let arguments = match &self.finished {
@@ -257,7 +257,7 @@ impl Calls {
             route,
             arguments,
         });
-        let work = Work {
+        let work = LongWork {
             request: Arc::clone(&request),
             slot: record.slot,
             handle: record.handle.map(Handle),
@@ -279,7 +279,7 @@ impl Calls {
         };
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
         let recorder = CallRecorder::long(self.keeping(&scope.app), &work, spent);
-        recorder.goes_on((Arc::clone(&self.long), id.clone()));
+        recorder.becomes_long((Arc::clone(&self.long), id.clone()));
         let long_call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
         self.long.calls.lock().insert(id.clone(), long_call);
         if let Some(why) = over {

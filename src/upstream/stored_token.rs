@@ -30,7 +30,7 @@ pub(super) type GrantId = [u8; 32];
 
 /// The token, and the tasks that must not end before it is written.
 #[derive(Debug)]
-pub(super) struct KeptToken {
+pub(super) struct StoredToken {
     state: StateDir,
     /// Held during an exchange that may replace the token.
     pub(super) turn: AsyncMutex<()>,
@@ -50,7 +50,7 @@ struct Unsaved {
     is_tried: bool,
 }
 
-impl KeptToken {
+impl StoredToken {
     pub(super) fn new(state: StateDir) -> Arc<Self> {
         Arc::new(Self {
             state,
@@ -124,6 +124,8 @@ impl KeptToken {
         false
     }
 
+    /// Tries until the newest token is in the file, and once more at the stop. `is_tried` is
+    /// cleared under the lock, so that a token that comes at this moment gets another task.
     async fn write_until_done(self: Arc<Self>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
