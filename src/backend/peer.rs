@@ -185,8 +185,8 @@ impl ErrorReply {
         let Removal { secrets, redact, .. } = removal;
         self.message = removal.text(std::mem::take(&mut self.message), count);
         let Some(data) = self.data.take() else { return };
-        let data = redact.in_json(&data, Part::Params, count).unwrap_or(data);
-        let text = Box::<str>::from(data).into_string();
+        let redacted = redact.in_json(&data, Part::Params, count).unwrap_or(data);
+        let text = Box::<str>::from(redacted).into_string();
         // A number that is replaced by a text leaves a place without valid JSON.
         self.data = RawValue::from_string(secrets.hide(text)).ok();
     }
@@ -410,9 +410,11 @@ impl PeerError {
 
     /// What to do about it, where the failure itself says that.
     pub fn own_cure(&self) -> Option<&str> {
-        let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));
-        let of_connection = || of_cause().filter(|_| self.kind == PeerErrorKind::Connect);
-        self.cure.as_deref().or_else(of_connection)
+        match (&self.cure, self.kind) {
+            (Some(cure), _) => Some(cure.as_ref()),
+            (None, PeerErrorKind::Connect) => error_chain::cure(self.cause.as_deref()?),
+            (None, _) => None,
+        }
     }
 
     /// The same with `more` behind its text.

@@ -26,7 +26,7 @@ pub struct McpClient {
     pub(super) draining: CancellationToken,
     /// How many questions wait for their answers.
     pub open_questions: AtomicUsize,
-    kept: Mutex<Kept>,
+    reply: Mutex<Reply>,
 }
 
 /// The kinds of questions that a client can put to its user (the capability `elicitation`).
@@ -40,7 +40,7 @@ impl Modes {
     /// Those of a client with these capabilities.
     pub fn from_capabilities(capabilities: Option<&RawValue>) -> Self {
         let elicitation = capabilities.and_then(|all| member(all.get(), "elicitation"));
-        let Some(modes) = elicitation.filter(|it| it.get().starts_with('{')) else {
+        let Some(modes) = elicitation.filter(|modes| modes.get().starts_with('{')) else {
             return Self::default();
         };
         let has = |key| member(modes.get(), key).is_some_and(|mode| mode.get() != "null");
@@ -65,7 +65,7 @@ pub struct Question {
 
 /// The result for an MCP client.
 #[derive(Debug)]
-struct Kept {
+struct Reply {
     /// The server's `CallToolResult`, or the reason for which it was not kept.
     result: Option<Result<Box<RawValue>, NoRoom>>,
     /// The content of the result is too long: that of the answer takes its place.
@@ -91,61 +91,63 @@ impl McpClient {
             modes,
             draining,
             open_questions: AtomicUsize::new(0),
-            kept: Mutex::new(Kept { result: None, is_cut: false, error: None, held }),
+            reply: Mutex::new(Reply { result: None, is_cut: false, error: None, held }),
         }
     }
 
     /// Hands a question over; `None` if the client does not take it.
     pub(super) fn ask(&self, question: Question) -> Option<()> {
-        let is_url = string_member(question.params.get(), "mode").as_deref() == Some("url");
-        let takes = if is_url { self.modes.url } else { self.modes.form };
-        let fits = question.params.get().len() <= MAX_QUESTION;
-        (takes && fits).then(|| self.questions.try_send(question).ok())?
+        let takes_mode = match string_member(question.params.get(), "mode").as_deref() {
+            Some("url") => self.modes.url,
+            _ => self.modes.form,
+        };
+        if !takes_mode || question.params.get().len() > MAX_QUESTION {
+            return None;
+        }
+        self.questions.try_send(question).ok()
     }
 
     /// Keeps the result of the server, as it came.
     pub(in crate::backend) fn keep(&self, result: &RawValue) {
-        let mut kept = self.kept.lock();
+        let mut reply = self.reply.lock();
         // Beside the result, its response is written.
-        kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {
-            true => Ok(result.to_owned()),
-            false => Err(NoRoom),
-        });
+        let has_room = reply.held.try_resize(2 * result.get().len());
+        reply.result = Some(if has_room { Ok(result.to_owned()) } else { Err(NoRoom) });
     }
 
     pub(super) fn keep_error(&self, error: ErrorReply) {
-        self.kept.lock().error = Some(error);
+        self.reply.lock().error = Some(error);
     }
 
     /// Takes the error that the server gave in place of a result, if the client has to know it.
     pub fn take_error(&self) -> Option<ErrorReply> {
-        self.kept.lock().error.take()
+        self.reply.lock().error.take()
     }
 
     /// The `structuredContent` of the server's result.
     pub fn structured(&self) -> Option<String> {
-        let kept = self.kept.lock();
-        let result = kept.result.as_ref()?.as_ref().ok()?;
+        let reply = self.reply.lock();
+        let result = reply.result.as_ref()?.as_ref().ok()?;
         Some(member(result.get(), "structuredContent")?.get().to_owned())
     }
 
     /// Notes that the client gets the content of the answer, which is shorter.
     pub fn cut(&self) {
-        self.kept.lock().is_cut = true;
+        self.reply.lock().is_cut = true;
     }
 
     /// The length of the server's result.
     pub fn result_len(&self) -> usize {
-        let kept = self.kept.lock();
-        let result = kept.result.as_ref().and_then(|result| result.as_ref().ok());
+        let reply = self.reply.lock();
+        let result = reply.result.as_ref().and_then(|result| result.as_ref().ok());
         result.map_or(0, |result| result.get().len())
     }
 
     /// Takes the server's result, if it gave one, whether its content is cut, and the part of the
     /// budget that counts it.
     pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, bool, Held) {
-        let mut kept = self.kept.lock();
-        (kept.result.take(), kept.is_cut, kept.held.take())
+        let mut reply = self.reply.lock();
+        (reply.result.take(), reply.is_cut, reply.held.take())
     }
 }
 
