@@ -139,7 +139,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     async fn call(&self, call: ToolCall) -> Called;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
-    /// The peer must not start the work again. If it does not know the work any more, or cannot be
+    /// The peer must not start the work again. If it no longer knows the work, or cannot be
     /// asked, the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
@@ -365,17 +365,17 @@ impl PeerError {
         Self { kind, text: text.into(), cause: None, cure: None, plain_cause: None, pause: None }
     }
 
-    /// The same, with what to do about it, where the failed connection says that.
+    /// This error, with what to do about it, where the failed connection says that.
     pub fn with_cure(self, cure: Option<Cow<'static, str>>) -> Self {
         Self { cure, ..self }
     }
 
-    /// The same, with what to do about its cause.
+    /// This error, with what to do about its cause.
     pub fn cured(self, cure: String) -> Self {
         Self { cure: Some(cure.into()), ..self }
     }
 
-    /// The same, with a cause that apps may be told.
+    /// This error, with a cause that apps may be told.
     pub fn with_plain_cause(self, cause: String) -> Self {
         Self { plain_cause: Some(cause), ..self }
     }
@@ -401,7 +401,7 @@ impl PeerError {
         }
     }
 
-    /// The same failure in other words, with the same cure.
+    /// This failure in other words, with the same cure.
     pub fn reworded(&self, text: String) -> Self {
         let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
         let plain_cause = self.plain_cause.clone();
@@ -417,12 +417,12 @@ impl PeerError {
         }
     }
 
-    /// The same with `more` behind its text.
+    /// This error with `more` behind its text.
     pub fn with_more(self, more: &str) -> Self {
         Self { text: format!("{}; {more}", self.text), ..self }
     }
 
-    /// The same, where the peer has asked for a pause.
+    /// This error, where the peer has asked for a pause.
     pub fn with_pause(self, pause: Option<RequestedPause>) -> Self {
         Self { pause, ..self }
     }

@@ -41,7 +41,7 @@ pub(super) struct Following<'a> {
     pub(super) link: &'a Arc<Link>,
     tracker: &'a TaskTracker,
     call: &'a ToolCall,
-    /// `None` if there is nothing to cancel, or nothing any more.
+    /// `None` if there is nothing to cancel, or nothing now.
     pub(super) task: Option<String>,
     /// The task that the call recorded last.
     told: Option<String>,

@@ -22,7 +22,7 @@ pub struct McpClient {
     pub progress: Option<mpsc::Sender<Box<RawValue>>>,
     questions: mpsc::Sender<Question>,
     modes: Modes,
-    /// Cancelled when questions have no time to be answered any more.
+    /// Cancelled when there is no time left to answer questions.
     pub(super) draining: CancellationToken,
     /// How many questions wait for their answers.
     pub open_questions: AtomicUsize,
