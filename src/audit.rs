@@ -74,7 +74,7 @@ pub struct Call {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Arguments {
-    /// The hash of their exact bytes, in hex; `None` if they are not known any more.
+    /// The hash of their exact bytes, in hex; `None` if they are no longer known.
     arguments_sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Box<RawValue>>,
@@ -197,8 +197,8 @@ impl Audit {
 
 impl AuditLine<'_> {
     fn text(&self) -> String {
-        let line = serde_json::to_string(self).expect("strings, numbers and JSON can be written");
-        let mut line = telemetry::plain_json(&line);
+        let json = serde_json::to_string(self).expect("strings, numbers and JSON can be written");
+        let mut line = telemetry::plain_json(&json);
         line.push('\n');
         line
     }

@@ -194,7 +194,7 @@ impl Held {
         }
     }
 
-    /// The same, without a wait; `false` if there is no room.
+    /// Changes the share without a wait; `false` if there is no room.
     pub fn try_resize(&mut self, bytes: usize) -> bool {
         let budget = Arc::clone(&self.budget);
         let mut used = budget.used.lock();
@@ -202,7 +202,7 @@ impl Held {
         let frees = bytes < self.bytes || part != self.part;
         self.count(&mut used, bytes, part);
         drop(used);
-        // The reserved room is passed on as soon as this holder does not need it any more.
+        // The reserved room is passed on as soon as this holder no longer needs it.
         let spare = self.last.take_if(|_| part != Part::Last);
         if frees || spare.is_some() {
             drop(spare);

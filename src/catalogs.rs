@@ -37,7 +37,7 @@ struct File<'a> {
     tools: Option<Vec<&'a RawValue>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     server_info: Option<&'a RawValue>,
-    /// The places of tools that are not listed any more.
+    /// The places of tools that are no longer listed.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     gone: Cow<'a, [Gone]>,
     /// For an MCP server: its [`FeatureLists`]. They are read by themselves, so that damage in them
@@ -211,18 +211,23 @@ pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> Str
 
 /// The lists of `features` as JSON; `None` for a server that has none.
 fn write_features(features: &Features) -> Option<Box<RawValue>> {
-    let list = |kind| -> Vec<&RawValue> {
-        let definitions = features.definitions(kind);
-        definitions.filter_map(|definition| serde_json::from_str(definition).ok()).collect()
-    };
     let lists = FeatureLists {
         completes: features.has_completion(),
-        resources: list(Feature::RESOURCE),
-        resource_templates: list(Feature::TEMPLATE),
-        prompts: list(Feature::PROMPT),
+        resources: definitions(features, Feature::RESOURCE),
+        resource_templates: definitions(features, Feature::TEMPLATE),
+        prompts: definitions(features, Feature::PROMPT),
     };
-    let has_some = Feature::ALL.iter().any(|kind| features.definitions(*kind).next().is_some());
-    if has_some || lists.completes { serde_json::value::to_raw_value(&lists).ok() } else { None }
+    if !lists.completes
+        && Feature::ALL.iter().all(|kind| features.definitions(*kind).next().is_none())
+    {
+        return None;
+    }
+    serde_json::value::to_raw_value(&lists).ok()
+}
+
+fn definitions(features: &Features, kind: Feature) -> Vec<&RawValue> {
+    let definitions = features.definitions(kind);
+    definitions.filter_map(|definition| serde_json::from_str(definition).ok()).collect()
 }
 
 fn read_features(text: &str) -> Result<Features, String> {

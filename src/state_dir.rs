@@ -135,23 +135,28 @@ pub struct TooLarge {
 /// Opens the file at `path`. A pipe would keep its reader waiting for a writer, and the bridge would
 /// never start; a device may give bytes without end.
 pub fn open_file(options: &mut fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
-    let check = |kind: fs::FileType| match kind {
-        kind if kind.is_file() => Ok(()),
-        kind if kind.is_fifo() => Err(io::Error::other(NoFile("a pipe"))),
-        kind if kind.is_dir() => Err(io::Error::other(NoFile("a directory"))),
-        kind if kind.is_socket() => Err(io::Error::other(NoFile("a socket"))),
-        _ => Err(io::Error::other(NoFile("a device"))),
-    };
     // Before it is opened, as that alone may set a device going.
     match fs::metadata(path) {
-        Ok(found) => check(found.file_type())?,
+        Ok(about) => check_is_file(about.file_type())?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => (),
         Err(error) => return Err(error),
     }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = options.custom_flags(flags).open(path)?;
-    check(file.metadata()?.file_type())?;
+    // Another file may have taken its place meanwhile.
+    check_is_file(file.metadata()?.file_type())?;
     Ok(file)
+}
+
+fn check_is_file(kind: fs::FileType) -> io::Result<()> {
+    let name = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(io::Error::other(NoFile(name)))
 }
 
 /// The most bytes of a file with a secret of the bridge's own.
@@ -178,25 +183,40 @@ fn max_bytes(name: &Path) -> u64 {
 /// Whether a stored secret can be one. After a crash, a file may be empty, be cut short, or have zero
 /// bytes in the place of its text.
 fn is_secret(text: &str) -> bool {
-    let is_own = ["mbt_", "mbo_"].iter().any(|prefix| text.starts_with(prefix));
-    let least = if is_own { MIN_OWN_BYTES } else { MIN_SECRET_BYTES };
+    let least = if text.starts_with(TOKEN_PREFIX) || text.starts_with(OPERATOR_PREFIX) {
+        MIN_OWN_BYTES
+    } else {
+        MIN_SECRET_BYTES
+    };
     text.len() >= least && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
+
+/// The secret in a file with these `bytes`, unless it is damaged.
+fn stored_secret(bytes: &[u8]) -> Option<SecretString> {
+    let text = str::from_utf8(bytes).ok()?.trim();
+    if is_secret(text) { Some(text.to_owned().into()) } else { None }
+}
+
+/// What the secrets begin with that the bridge makes.
+const TOKEN_PREFIX: &str = "mbt_";
+const OPERATOR_PREFIX: &str = "mbo_";
 
 /// What to do once a token was replaced.
 const TELL_TOKEN: &str = "Give the new one to the apps that used the old one: `mantyx-bridge token`. \
                           This is shown until the next start.";
-/// The same for the operator's secret.
+/// What to do once the operator's secret was replaced.
 const TELL_OPERATOR: &str = "The new one is shown by `mantyx-bridge token --operator`; sign in again at \
                              the page. This is shown until the next start.";
-/// The same for the refresh token, of which the bridge has only the configured one.
+/// What to do once the refresh token was lost: the bridge has only the configured one.
 const LOG_IN: &str = "If MANTYX does not take it, as it was replaced before, log in again, and write the \
                       new refresh token to where upstream.oauth says. This is shown until the next start.";
 
 /// Refuses a file whose format is not the one that this version writes.
-pub fn check_format(found: u32, written: u32) -> Result<(), String> {
-    let why = || format!("it has the format {found}, and this version writes {written}");
-    (found == written).then_some(()).ok_or_else(why)
+pub fn check_format(format: u32, own: u32) -> Result<(), String> {
+    if format == own {
+        return Ok(());
+    }
+    Err(format!("it has the format {format}, and this version writes {own}"))
 }
 
 impl StateDir {
@@ -210,36 +230,36 @@ impl StateDir {
 
     /// Creates the directory, for its owner alone.
     pub fn create(&self) -> Result<(), StateError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-        made.map_err(|source| self.failed("make", "", source))
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(|source| self.failed("make", "", source))
     }
 
     /// The token of the app `default`; created at the first call, with mode 0600.
     pub fn token(&self) -> Result<SecretString, StateError> {
-        self.secret(TOKEN, "mbt_")
+        self.secret(TOKEN, TOKEN_PREFIX)
     }
 
     /// The operator's secret, which gives rights that no app has. Sent beside an app's token;
     /// created at the first call, with mode 0600.
     pub fn operator(&self) -> Result<SecretString, StateError> {
-        self.secret(OPERATOR, "mbo_")
+        self.secret(OPERATOR, OPERATOR_PREFIX)
     }
 
     /// The secret in `file`; created if there is none.
     fn secret(&self, file: &str, prefix: &str) -> Result<SecretString, StateError> {
-        let damaged = match self.read_bytes(Path::new(file))? {
-            None => false,
-            Some(bytes) => match str::from_utf8(&bytes).map(str::trim) {
-                Ok(text) if is_secret(text) => return Ok(text.to_owned().into()),
-                _ => true,
-            },
-        };
+        let bytes = self.read_bytes(Path::new(file))?;
+        if let Some(secret) = bytes.as_deref().and_then(stored_secret) {
+            return Ok(secret);
+        }
         let mut random = [0; 32];
         crate::random::fill(&mut random)
             .map_err(|error| self.failed("draw random bytes for", file, io::Error::other(error)))?;
         let secret = SecretString::from(format!("{prefix}{}", hex(&random)));
         self.write_kept(Path::new(file), secret.expose_secret())?;
-        if damaged {
+        if bytes.is_some() {
             let cure = if file == OPERATOR { TELL_OPERATOR } else { TELL_TOKEN };
             self.note_replaced(file, "the bridge made another secret", cure);
         }
@@ -265,8 +285,7 @@ impl StateDir {
     /// The secret in `file`, if it exists and is not damaged.
     pub fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
         let bytes = self.read_bytes(Path::new(file))?.unwrap_or_default();
-        let text = str::from_utf8(&bytes).unwrap_or_default().trim();
-        Ok(is_secret(text).then(|| text.to_owned().into()))
+        Ok(stored_secret(&bytes))
     }
 
     /// Whether a daemon has run here before: files exist that no other command writes.
@@ -282,19 +301,18 @@ impl StateDir {
     /// Writes `text` to `path` below the directory, for a file that the daemon can do without.
     /// [`Self::unwritten`] shows a failure until a later write succeeds.
     pub fn write_noted(&self, path: &Path, text: &str) -> Result<(), StateError> {
-        let written = self.write_kept(path, text);
+        let outcome = self.write_kept(path, text);
         let mut unwritten = self.unwritten.lock();
-        match &written {
+        match &outcome {
             Ok(()) => drop(unwritten.remove(path)),
             Err(error) => drop(unwritten.insert(path.to_owned(), error_chain(error))),
         }
-        written
+        outcome
     }
 
     /// The files that could not be written, and why: a sentence each.
     pub fn unwritten(&self) -> Vec<String> {
-        let unwritten = self.unwritten.lock();
-        unwritten.values().cloned().collect()
+        self.unwritten.lock().values().cloned().collect()
     }
 
     /// The first file that another user of the machine can read, write or replace, or that is another
@@ -314,7 +332,7 @@ impl StateDir {
         })
     }
 
-    /// The same in the log, once at the start.
+    /// Logs [`Self::exposed`], once at the start.
     pub fn warn_of_exposed(&self) {
         if let Some(Exposed { message, cure }) = self.exposed() {
             warn!(cure, "{message}");
@@ -323,63 +341,57 @@ impl StateDir {
 
     /// The damaged journals that were set aside.
     pub fn damaged_journals(&self) -> Vec<PathBuf> {
-        let is_one = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("journal.damaged-")
-        };
-        let mut found: Vec<PathBuf> = self.files("").filter(is_one).collect();
-        found.sort_unstable();
-        found
+        let mut journals: Vec<PathBuf> = self
+            .files("")
+            .filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with("journal.damaged-")
+            })
+            .collect();
+        journals.sort_unstable();
+        journals
     }
 
     /// The addresses of the daemon, or of the last one that ran.
     pub fn listen(&self) -> Result<Vec<String>, StateError> {
-        let missing = || self.failed("read", LISTEN, io::ErrorKind::NotFound.into());
-        let text = self.read_kept(Path::new(LISTEN))?.ok_or_else(missing)?;
+        let Some(text) = self.read_kept(Path::new(LISTEN))? else {
+            return Err(self.failed("read", LISTEN, io::ErrorKind::NotFound.into()));
+        };
         Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// The replacement of the refresh token whose hash is `of`, if there is one.
     pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
         let Some(text) = self.read_kept(Path::new(REFRESH_TOKEN))? else { return Ok(None) };
-        let Ok(kept) = serde_json::from_str::<RefreshToken>(&text) else {
+        let Ok(stored) = serde_json::from_str::<RefreshToken>(&text) else {
             self.note_replaced(REFRESH_TOKEN, "the configured refresh token is used", LOG_IN);
             return Ok(None);
         };
-        Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token)))
+        if stored.of != of {
+            // The operator has configured another one since.
+            return Ok(None);
+        }
+        Ok(Some(stored.refresh_token.into()))
     }
 
     /// Stores the replacement of the refresh token whose hash is `of`.
     pub fn write_refresh_token(&self, of: &str, next: &SecretString) -> Result<(), StateError> {
-        let kept = RefreshToken { of: of.into(), refresh_token: next.expose_secret().into() };
-        let text = serde_json::to_string(&kept).expect("two texts can be written");
+        let token = RefreshToken { of: of.into(), refresh_token: next.expose_secret().into() };
+        let text = serde_json::to_string(&token).expect("two texts can be written");
         self.write_kept(Path::new(REFRESH_TOKEN), &text)
     }
 
     /// Reads the file at `path` below the directory; `None` if it does not exist.
     pub fn read_kept(&self, path: &Path) -> Result<Option<String>, StateError> {
         let Some(bytes) = self.read_bytes(path)? else { return Ok(None) };
-        let text = String::from_utf8(bytes).map_err(|error| {
+        String::from_utf8(bytes).map(Some).map_err(|error| {
             self.failed("read", path, io::Error::new(io::ErrorKind::InvalidData, error))
-        })?;
-        Ok(Some(text))
+        })
     }
 
-    /// The same as bytes.
+    /// [`Self::read_kept`] as bytes.
     fn read_bytes(&self, path: &Path) -> Result<Option<Vec<u8>>, StateError> {
-        let read = || -> io::Result<Vec<u8>> {
-            let limit = max_bytes(path);
-            let mut bytes = Vec::new();
-            let file = open_file(fs::OpenOptions::new().read(true), &self.path.join(path))?;
-            let size = file.metadata()?.len();
-            if size > limit {
-                return Err(io::Error::other(TooLarge { size, limit }));
-            }
-            // Another process may lengthen it meanwhile.
-            file.take(limit).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        match read() {
+        match read_bounded(&self.path.join(path), max_bytes(path)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("read", path, error)),
@@ -392,8 +404,8 @@ impl StateDir {
         work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, String> {
         let state = self.clone();
-        let done = tasks::in_background(move || work(&state)).await;
-        done.map_err(|error| error.to_string())?.map_err(|error| error_chain(&error))
+        let outcome = tasks::in_background(move || work(&state)).await;
+        outcome.map_err(|error| error.to_string())?.map_err(|error| error_chain(&error))
     }
 
     /// The files in the directory `dir` below this one; none if it cannot be read.
@@ -404,15 +416,14 @@ impl StateDir {
 
     /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
-        let own = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
-        let is_own =
-            |path: &PathBuf| path.file_stem().is_some_and(|stem| own.iter().any(|it| stem == *it));
-        let kept = KEPT.iter().flat_map(|dir| self.files(dir));
-        for path in self.files("").filter(is_own).chain(kept) {
-            let writer =
-                path.extension().and_then(|it| it.to_str()?.strip_prefix("new")?.parse().ok());
-            let is_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
-            if writer.and_then(Pid::from_raw).is_some_and(is_gone)
+        let own_names = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
+        let own_files = self.files("").filter(|path| {
+            path.file_stem().is_some_and(|stem| own_names.iter().any(|name| stem == *name))
+        });
+        let backend_files = KEPT.iter().flat_map(|dir| self.files(dir));
+        for path in own_files.chain(backend_files) {
+            if let Some(writer) = draft_writer(&path)
+                && test_kill_process(writer) == Err(Errno::SRCH)
                 && let Err(error) = fs::remove_file(&path)
             {
                 warn!(%error, path = %path.display(), "an unfinished file cannot be removed");
@@ -425,20 +436,7 @@ impl StateDir {
     pub fn write_kept(&self, name: &Path, text: &str) -> Result<(), StateError> {
         let path = self.path.join(name);
         let draft = path.with_extension(format!("new{}", std::process::id()));
-        let write = || {
-            if let Some(dir) = path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-            }
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&draft)?;
-            writeln!(file, "{text}")?;
-            belongs_to_the_daemon(&file, &path)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
-        };
-        write().map_err(|error| {
+        replace_file(&path, &draft, text).map_err(|error| {
             // The unfinished file takes disk space, which may be what is missing.
             fs::remove_file(&draft).ok();
             self.failed("write", name, error)
@@ -450,14 +448,49 @@ impl StateDir {
     }
 }
 
+/// The process that writes, or wrote, the unfinished file at `path`; `None` if it is another file.
+fn draft_writer(path: &Path) -> Option<Pid> {
+    Pid::from_raw(path.extension()?.to_str()?.strip_prefix("new")?.parse().ok()?)
+}
+
+/// Reads the file at `path`; an error if it has more than `limit` bytes.
+fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_file(fs::OpenOptions::new().read(true), path)?;
+    let size = file.metadata()?.len();
+    if size > limit {
+        return Err(io::Error::other(TooLarge { size, limit }));
+    }
+    let mut bytes = Vec::new();
+    // Another process may lengthen it meanwhile.
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes `text` to the file at `path`, which takes the place of the one there.
+///
+/// The draft is synced before it is renamed, and the directory after that. Otherwise a crash may leave
+/// an empty file in the place of a token that apps already have.
+fn replace_file(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(draft)?;
+    writeln!(file, "{text}")?;
+    belongs_to_the_daemon(&file, path)?;
+    file.sync_all()?;
+    fs::rename(draft, path)?;
+    path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+}
+
 /// Gives a file of root's to the owner of its directory: otherwise a command that an administrator
 /// runs would leave a file that the daemon cannot read.
 fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Ok(()) };
-    let mine = file.metadata()?;
-    let wanted = dir.metadata()?;
-    if mine.uid() == 0 && wanted.uid() != 0 {
-        fchown(file, Some(wanted.uid()), Some(wanted.gid()))?;
+    let about_dir = dir.metadata()?;
+    if file.metadata()?.uid() == 0 && about_dir.uid() != 0 {
+        fchown(file, Some(about_dir.uid()), Some(about_dir.gid()))?;
     }
     Ok(())
 }

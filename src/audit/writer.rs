@@ -109,10 +109,14 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Whether the file ends with a line end; an earlier process may have been killed within a line.
 fn ends_whole(mut file: &File) -> bool {
-    let is_file = file.metadata().is_ok_and(|about| about.is_file() && about.len() > 0);
+    if !file.metadata().is_ok_and(|about| about.is_file() && about.len() > 0) {
+        return true;
+    }
     let mut last = [0];
-    let read = || file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last));
-    !is_file || { read }().is_err() || last == *b"\n"
+    match file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)) {
+        Ok(()) => last == *b"\n",
+        Err(_) => true,
+    }
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {

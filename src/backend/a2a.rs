@@ -132,8 +132,8 @@ impl AgentSettings {
             .signed(&raw)
             .map_err(|why| PeerError::new(PeerErrorKind::Unsigned, format!("{UNUSABLE}: {why}")))?;
         // If the card is signed, use the signed part alone: the rest is not trustworthy.
-        let card = Card::read(signed.as_deref().unwrap_or(raw.get()));
-        let card = card.map_err(|error| unusable.clone().because(error))?;
+        let card = Card::read(signed.as_deref().unwrap_or(raw.get()))
+            .map_err(|error| unusable.clone().because(error))?;
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
@@ -237,9 +237,9 @@ impl Peer for A2aPeer {
     }
 
     async fn resume(&self, handle: Handle, call: ToolCall) -> Called<CallOutcome> {
-        let known = Thread::read(&handle)
+        let thread = Thread::read(&handle)
             .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
-        let answer = call::resume(&self.current().link, &self.cancellations, known, &call).await?;
+        let answer = call::resume(&self.current().link, &self.cancellations, thread, &call).await?;
         Ok(answer.into())
     }
 
@@ -259,14 +259,12 @@ impl Peer for A2aPeer {
 
 /// The `message` of the arguments, the only argument of a call to an agent.
 fn message(arguments: &str) -> Called<String> {
-    let refuse = |why: &str| CallError::Refused(why.to_owned());
-    let message = json::string_member(arguments, "message").ok_or_else(|| {
-        refuse("the arguments must be {\"message\": string}: the whole task in plain words")
-    })?;
-    if message.trim().is_empty() {
-        return Err(refuse("the argument `message` is empty: say what the agent should do"));
-    }
-    Ok(message)
+    let why = match json::string_member(arguments, "message") {
+        Some(message) if !message.trim().is_empty() => return Ok(message),
+        Some(_) => "the argument `message` is empty: say what the agent should do",
+        None => "the arguments must be {\"message\": string}: the whole task in plain words",
+    };
+    Err(CallError::Refused(why.to_owned()))
 }
 
 #[cfg(test)]

@@ -71,10 +71,13 @@ pub(super) fn tokens(
 impl Challenge {
     fn read(response: &reqwest::Response) -> Self {
         let url = response.url().clone();
-        let values = response.headers().get_all(WWW_AUTHENTICATE);
-        let values: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
-        let parameter = |name| values.iter().find_map(|value| parameter(value, name));
-        Self { url, metadata: parameter("resource_metadata"), scope: parameter("scope") }
+        let headers = response.headers().get_all(WWW_AUTHENTICATE);
+        let values: Vec<&str> = headers.iter().filter_map(|value| value.to_str().ok()).collect();
+        Self {
+            url,
+            metadata: values.iter().find_map(|value| parameter(value, "resource_metadata")),
+            scope: values.iter().find_map(|value| parameter(value, "scope")),
+        }
     }
 }
 

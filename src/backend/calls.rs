@@ -3,6 +3,7 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
+mod admission;
 mod ask;
 mod backend_handle;
 mod connecting;
@@ -18,22 +19,23 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::circuit_breaker::{Pass, Sign};
+use super::circuit_breaker::Sign;
 use super::outcome::CallOutcome;
 use super::peer::{
     CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
 };
-use super::queue::{AdmissionQueue, Permit, Rejected};
+use super::queue::{AdmissionQueue, Rejected};
 use super::registry::{InUse, Phase, Registry};
 use super::seat::Seat;
 use crate::config::Backend;
 use crate::metrics;
 use crate::model::sentences;
 use crate::model::{
-    Answer, AppName, BackendName, CallRequest, Ending, Identity, Permission, Target, Verdict,
+    Answer, BackendName, CallRequest, Ending, Identity, Permission, Target, Verdict,
 };
 use crate::tasks::in_background_if_large;
 use crate::traces::{Context, Kind, Span};
+use admission::{Sending, admit};
 pub use backend_handle::BackendHandle;
 use connecting::{Connected, Patience};
 use failure::CallFailure;
@@ -96,16 +98,22 @@ pub struct CallContext {
     pub seat: Arc<Seat>,
 }
 
-/// The breaker's pass and the permits that a call holds while it runs.
-struct Admission<'a> {
-    /// `None` if the bridge only asks for work that was started before: that is no new call, so the
-    /// breaker has no say.
-    pass: Option<Pass<'a>>,
-    own: Permit,
-    of_all: Permit,
+/// Whether this process has sent the call before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dispatch {
+    First,
+    Repeated,
 }
 
 impl CallContext {
+    fn sending(&self) -> Sending {
+        match self.handle {
+            None => Sending::New,
+            Some(_) => Sending::Resumed,
+        }
+    }
+
+    /// Refuses `now` if the call was sent to another peer: that one alone knows what became of it.
     fn check_peer(&self, now: Option<&Identity>) -> Result<(), CallFailure> {
         match &self.peer {
             Some(peer) if Some(peer) != now => Err(CallFailure::AnotherPeer),
@@ -174,7 +182,6 @@ impl Backends {
         self.all().handles.get(name).map(|backend| Arc::clone(&backend.rules))
     }
 
-    /// The metrics of the calls to `name`.
     pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
         self.all().handles.get(name).map(|backend| Arc::clone(backend.metrics()))
     }
@@ -194,48 +201,28 @@ impl Backends {
         let route = &call.request.route;
         let name = &route.backend;
         let all = self.all();
-        let unavailable = |why: String| CallOutcome::failed(Ending::Unavailable, why);
         if matches!(route.target, Target::Own(_)) {
-            return unavailable(format!("`{name}` is no backend's tool."));
+            return CallOutcome::failed(Ending::Unavailable, format!("`{name}` is no backend's tool."));
         }
         let Some(backend) = all.handles.get(name) else {
-            let failure = match call.handle {
+            let removal = match call.handle {
                 None => CallFailure::Removed,
                 Some(_) => CallFailure::Call(CallError::Lost(CallFailure::Removed.to_string())),
             };
-            let failure = failure.of(call);
+            let failure = removal.for_call(call);
             return CallOutcome::failed(failure.ending(), failure.for_model(name));
         };
         if route.target == Target::Stub {
-            return unavailable(self.why_unavailable(name));
+            return CallOutcome::failed(Ending::Unavailable, self.why_unavailable(name));
         }
         let _in_flight = backend.enter(&call.request.app);
         let limits = Limits::new(backend.rules.call_timeout, call.deadline);
-        let outcome = async {
-            self.check_peer(call)?;
-            let app = &call.request.app;
-            let admitted = admit(backend, &all.permits, (app, call.handle.is_none()), limits);
-            let Admission { pass, own, of_all } = admitted.await?;
-            let _in_seat = call.seat.put(&backend.queue, app, own);
-            let mut made = pin!(self.dispatch(call, limits));
-            let outcome = match timeout(SHARED_FOR, made.as_mut()).await {
-                Ok(outcome) => outcome,
-                Err(_elapsed) => {
-                    drop(of_all);
-                    made.await
-                }
-            };
-            if let Some(pass) = pass {
-                pass.end(sign(&outcome));
-            }
-            outcome
-        };
-        let outcome = outcome.await;
+        let outcome = self.admit_and_dispatch(backend, &all.permits, call, limits).await;
         if let Err(
             failure @ (CallFailure::Shut(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
         ) = outcome
         {
-            let failure = failure.of(call);
+            let failure = failure.for_call(call);
             debug!(backend = %name, %failure, "a call was not made");
             return CallOutcome::failed(failure.ending(), failure.for_model(name));
         }
@@ -246,7 +233,7 @@ impl Backends {
                 return invalid_arguments(mistakes);
             }
             Err(failure) => {
-                let failure = failure.of(call);
+                let failure = failure.for_call(call);
                 // The server may repeat the token that it refuses.
                 let words = backend.rules.secrets.hide(failure.for_model(name));
                 let why = backend.removal().text(failure.to_string(), &mut 0);
@@ -255,13 +242,43 @@ impl Backends {
                 CallOutcome { source: failure.source(), ..CallOutcome::failed(ending, words) }
             }
         };
-        let answer = backend.redacted(made.answer);
-        let answer = match (&answer, backend.rules.max_result) {
+        let redacted = backend.redacted(made.answer);
+        let answer = match (&redacted, backend.rules.max_result) {
             // The caller keeps what is longer.
-            (Answer::Result { .. }, Some(_)) => answer,
-            _ => answer.within_limits(),
+            (Answer::Result { .. }, Some(_)) => redacted,
+            _ => redacted.within_limits(),
         };
         CallOutcome { answer, ..made }
+    }
+
+    /// Waits for the permits of `call`, and dispatches it.
+    ///
+    /// The permit of all backends is given back after [`SHARED_FOR`]; the backend's own one, and the
+    /// breaker's pass, only with the answer. A pass that ended before would let the next call through to
+    /// a backend of which nothing is known yet.
+    async fn admit_and_dispatch(
+        &self,
+        backend: &BackendHandle,
+        permits: &AdmissionQueue,
+        call: &CallContext,
+        limits: Limits,
+    ) -> Result<CallOutcome, CallFailure> {
+        self.check_peer(call)?;
+        let app = &call.request.app;
+        let admission = admit(backend, permits, app, call.sending(), limits).await?;
+        let _in_seat = call.seat.put(&backend.queue, app, admission.own);
+        let mut answer = pin!(self.dispatch(call, limits));
+        let outcome = match timeout(SHARED_FOR, answer.as_mut()).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => {
+                drop(admission.of_all);
+                answer.await
+            }
+        };
+        if let Some(pass) = admission.pass {
+            pass.end(sign(&outcome));
+        }
+        outcome
     }
 
     /// Refuses a call that was sent to another peer than the configured one, which need not be
@@ -270,12 +287,21 @@ impl Backends {
         if call.peer.is_none() {
             return Ok(());
         }
-        let known = self.registry.snapshot(call.request.route.backend.as_str());
-        known.map_or(Ok(()), |known| call.check_peer(known.identity.as_ref()))
+        match self.registry.snapshot(call.request.route.backend.as_str()) {
+            Some(backend) => call.check_peer(backend.identity.as_ref()),
+            None => Ok(()),
+        }
     }
 
     /// Dispatches an admitted call. If the connection breaks and the tool is repeatable, dispatches it
     /// once more.
+    ///
+    /// 1. The connection: a call that waited for it is checked against the peer and the definition of
+    ///    today, as a reload or another program may be behind the name.
+    /// 2. The first attempt, after its dispatch is in the journal. A session that the server has
+    ///    forgotten had no effect there, so the call is sent once more in a new one.
+    /// 3. After a lost connection, the tool may have run. Only a tool that may run twice is called
+    ///    again, once. A call that an earlier process has repeated is not repeated a third time.
     async fn dispatch(
         &self,
         call: &CallContext,
@@ -285,16 +311,15 @@ impl Backends {
         let name = &route.backend;
         // A reload may have come while the call waited for its permits.
         self.check_peer(call)?;
-        let connection = match call.handle {
+        let Connected { connection, has_waited } = match call.handle {
             None => self.connected(name, None, Patience::OfCall(limits.deadline)).await?,
-            // Work that has begun is worth the full wait. If it cannot be asked for, the answer is
-            // "outcome unknown", never "not made": the tool may have run.
+            // Work that has begun is worth the full wait. If the peer cannot be asked for it, the answer
+            // is "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
                 .connected(name, None, Patience::Until(limits.first_end()))
                 .await
                 .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
-        let Connected { connection, has_waited } = connection;
         let limits = if has_waited { limits.restarted() } else { limits };
         call.check_peer(connection.identity.as_ref())?;
         if has_waited && call.handle.is_none() {
@@ -302,17 +327,11 @@ impl Backends {
         }
         // The call was sent before a restart, when its tool was marked as repeatable. A reload or a
         // new catalog may have removed the mark since.
-        let is_repeat = call.handle.is_none() && call.peer.is_some();
-        if is_repeat && !self.registry.is_repeatable(route) {
+        let repeats_earlier_process = call.handle.is_none() && call.peer.is_some();
+        if repeats_earlier_process && !self.registry.is_repeatable(route) {
             return Err(CallFailure::NotRepeatable);
         }
-        let first = async {
-            if call.handle.is_none() {
-                self.record_dispatch(&connection, call, true).await?;
-            }
-            self.attempt(&connection, call, call.handle.clone(), limits).await
-        };
-        let first = first.await;
+        let first = self.first_attempt(&connection, call, limits).await;
         let peer = connection.identity.clone();
         if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
             && call.handle.is_none()
@@ -323,7 +342,7 @@ impl Backends {
         let why = match first {
             Err(CallFailure::Call(CallError::Lost(why)))
                 // One that a crash has repeated already is not made a third time.
-                if !is_repeat
+                if !repeats_earlier_process
                     && self.registry.is_repeatable(route)
                     && Instant::now() < limits.first_end() =>
             {
@@ -338,32 +357,24 @@ impl Backends {
         // A repeatable tool has no further effect the second time, so the call is made again, once,
         // like after a crash.
         info!(backend = %name, why, "connection lost; retrying the repeatable call once");
-        let repeat = async |connection: &InUse| {
-            // A reload may have given the name to another server.
-            if connection.identity != peer {
-                return Err(CallFailure::AnotherPeer);
-            }
-            self.record_dispatch(connection, call, false).await?;
-            self.attempt(connection, call, None, limits).await
-        };
-        let again = async {
-            let patience = Patience::OfCall(limits.deadline);
-            let Connected { connection, .. } = self.connected(name, None, patience).await?;
-            match repeat(&connection).await {
-                // This was the broken connection: its supervisor has not noticed yet.
-                Err(CallFailure::Call(CallError::NotSent(_))) => {
-                    let other = self.connected(name, Some(&connection), patience).await?;
-                    repeat(&other.connection).await
-                }
-                outcome => outcome,
-            }
-        };
-        match again.await {
+        match self.repeat(call, peer.as_ref(), limits).await {
             // The repetition was not sent, but the first attempt may have taken effect. "Not made"
             // would be wrong.
             Err(failure) if failure.is_of_no_call() => Err(CallFailure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
+    }
+
+    async fn first_attempt(
+        &self,
+        connection: &InUse,
+        call: &CallContext,
+        limits: Limits,
+    ) -> Result<CallOutcome, CallFailure> {
+        if call.handle.is_none() {
+            self.record_dispatch(connection, call, Dispatch::First).await?;
+        }
+        self.attempt(connection, call, call.handle.clone(), limits).await
     }
 
     /// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that work.
@@ -419,44 +430,43 @@ impl Backends {
 
     /// Checks that the call is permitted and writes its dispatch to the journal. Only then may the
     /// call be sent: after a crash, the journal says which calls may have taken effect.
+    ///
+    /// Permission is asked twice. Before the record, so that a call which may not be made leaves none;
+    /// and after it, as the disk may have been slow while a reload took the right away. If the second
+    /// answer is no, the record of a first dispatch is taken back: a later driver would otherwise take
+    /// the call for one that may have run.
     async fn record_dispatch(
         &self,
         connection: &InUse,
         call: &CallContext,
-        is_first: bool,
+        dispatch: Dispatch,
     ) -> Result<(), CallFailure> {
-        let route = &call.request.route;
-        let may_be = || {
-            // A new connection may have brought a new catalog, in which the tool is withdrawn.
-            if self.registry.withdraws(&route.backend, call.request.tool()) {
-                return Err(CallFailure::Withdrawn);
-            }
-            match call.permission_check.now(&call.request) {
-                Permission::Given => Ok(()),
-                Permission::Ask => Err(CallFailure::NotApproved),
-                Permission::Refused(refusal) => Err(refusal.into()),
-            }
-        };
         call.permission_check.prepare(&call.request).await;
-        may_be()?;
+        self.check_permission(call)?;
         call.recorder.dispatching(connection.identity.as_ref()).await?;
-        // A call that was sent before has been counted; "not made" would be wrong for it.
-        let is_counted = is_first && call.peer.is_none();
-        let count = || match is_counted {
-            true => call.permission_check.count(&call.request).map_err(CallFailure::OverQuota),
-            false => Ok(()),
-        };
-        // Check again: while the disk was slow, a reload or a new catalog may have come in.
-        may_be().and_then(|()| count()).inspect_err(|_| {
-            if is_first {
+        self.check_permission(call).and_then(|()| count(call, dispatch)).inspect_err(|_| {
+            if dispatch == Dispatch::First {
                 call.recorder.not_dispatched();
             }
         })
     }
 
+    /// Checks that the call may be sent at this moment.
+    fn check_permission(&self, call: &CallContext) -> Result<(), CallFailure> {
+        // A new connection may have brought a new catalog, in which the tool is withdrawn.
+        if self.registry.withdraws(&call.request.route.backend, call.request.tool()) {
+            return Err(CallFailure::Withdrawn);
+        }
+        match call.permission_check.now(&call.request) {
+            Permission::Given => Ok(()),
+            Permission::Ask => Err(CallFailure::NotApproved),
+            Permission::Refused(refusal) => Err(refusal.into()),
+        }
+    }
+
     fn why_unavailable(&self, name: &BackendName) -> String {
-        let known = self.registry.snapshot(name.as_str());
-        match known.map(|known| known.phase) {
+        let snapshot = self.registry.snapshot(name.as_str());
+        match snapshot.map(|snapshot| snapshot.phase) {
             Some(Phase::Ready | Phase::Degraded | Phase::Idle) => {
                 sentences::tools_available_next_run(name)
             }
@@ -488,34 +498,13 @@ fn invalid_arguments(mistakes: String) -> CallOutcome {
     }
 }
 
-/// Waits until a call may run, or the question for the outcome of one that was made before: asks
-/// the backend's circuit breaker, then waits for a permit of the backend's queue and one of those
-/// that all backends share.
-async fn admit<'a>(
-    backend: &'a BackendHandle,
-    of_all: &AdmissionQueue,
-    (app, is_new): (&AppName, bool),
-    limits: Limits,
-) -> Result<Admission<'a>, CallFailure> {
-    let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(CallFailure::Shut)?;
-    let by = limits.turn_by();
-    let permits = async {
-        // The own permit first, so that calls which wait in a long queue hold no shared permit and
-        // cannot delay other backends.
-        let own = match is_new {
-            true => backend.queue.acquire(app, by).await?,
-            false => backend.queue.acquire_for_begun(app, by).await?,
-        };
-        Ok((own, of_all.acquire_for_begun(app, by).await?))
-    };
-    let permits = permits.await;
-    backend.metrics().turn.observe(limits.waited());
-    let (own, of_all) = permits.map_err(|why| match is_new {
-        true => CallFailure::Rejected(why, limits.waited()),
-        false => CallFailure::Call(CallError::Lost("no turn to ask for it".to_owned())),
-    })?;
-    let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
-    Ok(Admission { pass, own, of_all })
+/// Counts the call against the quotas of its app. A call that was sent before has been counted; "not
+/// made" would be wrong for it.
+fn count(call: &CallContext, dispatch: Dispatch) -> Result<(), CallFailure> {
+    if dispatch == Dispatch::Repeated || call.peer.is_some() {
+        return Ok(());
+    }
+    call.permission_check.count(&call.request).map_err(CallFailure::OverQuota)
 }
 
 /// The span of one dispatch to a peer.

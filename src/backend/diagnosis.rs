@@ -150,7 +150,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    /// The same, with the server's own words in its message.
+    /// This remark, with the server's own words in its message.
     pub fn with_quote(mut self) -> Self {
         if let Some(quote) = self.quote.take() {
             self.message = format!("{} The first: {quote}", self.message);

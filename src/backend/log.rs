@@ -162,7 +162,7 @@ impl Removal {
         whole
     }
 
-    /// The same of the last `most` of `bytes`.
+    /// [`Self::head`] for the last `most` of `bytes`.
     pub(super) fn tail(&self, bytes: &[u8], most: usize) -> String {
         let part = bytes.split_at(bytes.len().saturating_sub(most)).1;
         let (mut whole, part) = self.both(bytes, part);

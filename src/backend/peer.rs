@@ -140,7 +140,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     async fn call(&self, call: ToolCall) -> Called<CallOutcome>;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
-    /// The peer must not start the work again. If it does not know the work any more, or cannot be
+    /// The peer must not start the work again. If it no longer knows the work, or cannot be
     /// asked, the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
@@ -196,8 +196,8 @@ impl ErrorReply {
         let Removal { secrets, redact, .. } = removal;
         self.message = removal.text(std::mem::take(&mut self.message), count);
         let Some(data) = self.data.take() else { return };
-        let data = redact.in_json(&data, Part::Params, count).unwrap_or(data);
-        let text = Box::<str>::from(data).into_string();
+        let redacted = redact.in_json(&data, Part::Params, count).unwrap_or(data);
+        let text = Box::<str>::from(redacted).into_string();
         // A number that is replaced by a text leaves a place without valid JSON.
         self.data = RawValue::from_string(secrets.hide(text)).ok();
     }
@@ -376,17 +376,17 @@ impl PeerError {
         Self { kind, text: text.into(), cause: None, cure: None, plain_cause: None, pause: None }
     }
 
-    /// The same, with what to do about it, where the failed connection says that.
+    /// This error, with what to do about it, where the failed connection says that.
     pub fn with_cure(self, cure: Option<Cow<'static, str>>) -> Self {
         Self { cure, ..self }
     }
 
-    /// The same, with what to do about its cause.
+    /// This error, with what to do about its cause.
     pub fn cured(self, cure: String) -> Self {
         Self { cure: Some(cure.into()), ..self }
     }
 
-    /// The same, with a cause that apps may be told.
+    /// This error, with a cause that apps may be told.
     pub fn with_plain_cause(self, cause: String) -> Self {
         Self { plain_cause: Some(cause), ..self }
     }
@@ -412,7 +412,7 @@ impl PeerError {
         }
     }
 
-    /// The same failure in other words, with the same cure.
+    /// This failure in other words, with the same cure.
     pub fn reworded(&self, text: String) -> Self {
         let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
         let plain_cause = self.plain_cause.clone();
@@ -421,17 +421,19 @@ impl PeerError {
 
     /// What to do about it, where the failure itself says that.
     pub fn own_cure(&self) -> Option<&str> {
-        let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));
-        let of_connection = || of_cause().filter(|_| self.kind == PeerErrorKind::Connect);
-        self.cure.as_deref().or_else(of_connection)
+        match (&self.cure, self.kind) {
+            (Some(cure), _) => Some(cure.as_ref()),
+            (None, PeerErrorKind::Connect) => error_chain::cure(self.cause.as_deref()?),
+            (None, _) => None,
+        }
     }
 
-    /// The same with `more` behind its text.
+    /// This error with `more` behind its text.
     pub fn with_more(self, more: &str) -> Self {
         Self { text: format!("{}; {more}", self.text), ..self }
     }
 
-    /// The same, where the peer has asked for a pause.
+    /// This error, where the peer has asked for a pause.
     pub fn with_pause(self, pause: Option<RequestedPause>) -> Self {
         Self { pause, ..self }
     }

@@ -23,7 +23,7 @@ use secrecy::ExposeSecret as _;
 use tokio::process::{Child as Process, Command};
 use tokio::time::sleep;
 
-use self::hiding::{Coverage, Exposure, Kept};
+use self::hiding::{Coverage, Exposure, Hidden};
 use self::orphans::Mark;
 use super::diagnosis::{Cause, Diagnosis};
 use super::{PeerError, PeerErrorKind};
@@ -48,16 +48,25 @@ const MAX_FIRST_LINE: u64 = 256;
 
 /// The environment that `program` gets. What its entry says comes last, and so wins.
 fn environment(program: &Program) -> BTreeMap<String, OsString> {
-    let inherited = INHERITED.iter().chain(&PASSED_ON);
-    let inherited = inherited.filter_map(|key| Some(((*key).to_owned(), std::env::var_os(key)?)));
-    let own = program.env.iter().map(|(key, value)| (key.clone(), value.expose_secret().into()));
-    inherited.chain(own).collect()
+    let mut variables = BTreeMap::new();
+    for key in INHERITED.iter().chain(&PASSED_ON) {
+        if let Some(value) = std::env::var_os(key) {
+            variables.insert((*key).to_owned(), value);
+        }
+    }
+    for (key, value) in &program.env {
+        variables.insert(key.clone(), value.expose_secret().into());
+    }
+    variables
 }
 
 /// The value of a variable that programs inherit from the bridge's environment.
 pub(super) fn inherited(name: &str) -> Option<OsString> {
-    let is_inherited = INHERITED.contains(&name) || PASSED_ON.contains(&name);
-    if is_inherited { std::env::var_os(name) } else { None }
+    if INHERITED.contains(&name) || PASSED_ON.contains(&name) {
+        std::env::var_os(name)
+    } else {
+        None
+    }
 }
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
@@ -66,11 +75,11 @@ pub(super) async fn start(
     launcher: Option<&Path>,
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
-    let (kept, exposure) = look(program, &file, launcher).await?;
+    let (hidden, exposure) = look_for_exposure(program, &file, launcher).await?;
     let mark = Mark::new();
     let mut command = Command::new(launcher.unwrap_or(&file));
     match launcher {
-        Some(_) => command.args(launcher::arguments(&file, program, &kept)),
+        Some(_) => command.args(launcher::arguments(&file, program, &hidden)),
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
             let why = "its `sandbox` needs the bridge's own binary, which cannot be found: restart \
                        the bridge";
@@ -98,7 +107,7 @@ pub(super) async fn start(
         PeerError::new(PeerErrorKind::Program, text).because(error)
     })?;
     // With Landlock, a file that replaces a forbidden one is forbidden as well.
-    let masks = kept.masks.as_deref().filter(|_| kept.forbidden.is_empty());
+    let masks = hidden.masks.as_deref().filter(|_| hidden.forbidden.is_empty());
     started.coverage = Coverage::new(exposure, masks);
     if let Some(binary) = launcher {
         guard::add(started.group.leader(), &started.group.mark, binary);
@@ -106,21 +115,21 @@ pub(super) async fn start(
     Ok(started)
 }
 
-/// Finds out what to hide from `program`, which is the file `file`, and why it can read some files of
-/// the bridge all the same. Runs on a thread that may
-/// block, as it reads the file system and, once, starts a program.
-async fn look(
+/// Finds out what to hide from `program`, which is the file `file`, and why the program can read some
+/// files of the bridge nevertheless. Runs on a thread that may block: this reads the file system and,
+/// once, starts a program.
+async fn look_for_exposure(
     program: &Program,
     file: &Path,
     launcher: Option<&Path>,
-) -> Result<(Kept, Option<Exposure>), PeerError> {
+) -> Result<(Hidden, Option<Exposure>), PeerError> {
     let program = program.clone();
     let file = file.to_owned();
     let launcher = launcher.map(Path::to_owned);
     let looking = tokio::task::spawn_blocking(move || {
         let possible = hiding::possible(launcher.as_deref());
         let exposure = hiding::exposure(&program, &possible);
-        (hiding::kept(&program, &file, possible.is_ok()), exposure)
+        (hiding::hidden(&program, &file, possible.is_ok()), exposure)
     });
     looking.await.map_err(|error| {
         let text = "cannot find out which files to hide from it";
@@ -173,11 +182,13 @@ fn find(program: &Program) -> Result<PathBuf, Cause> {
 /// character becomes part of the interpreter's name, and the system says only that a file is missing.
 fn with_good_first_line(file: PathBuf) -> Result<PathBuf, Cause> {
     let mut start = Vec::new();
-    let is_read = File::open(&file)
-        .and_then(|script| script.take(MAX_FIRST_LINE).read_to_end(&mut start))
-        .is_ok();
+    let outcome =
+        File::open(&file).and_then(|script| script.take(MAX_FIRST_LINE).read_to_end(&mut start));
+    if outcome.is_err() {
+        return Ok(file);
+    }
     let first_line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    if is_read && first_line.starts_with(b"#!") && first_line.ends_with(b"\r") {
+    if first_line.starts_with(b"#!") && first_line.ends_with(b"\r") {
         return Err(Cause::WindowsLineEnd(Some(file)));
     }
     Ok(file)
@@ -206,8 +217,10 @@ pub(super) struct Started {
 
 impl Started {
     fn new(process: Process, mark: Mark) -> io::Result<Self> {
-        let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
+        let leader = process
+            .id()
+            .and_then(|id| Pid::from_raw(id.cast_signed()))
+            .ok_or_else(|| io::Error::other("it has no process id"))?;
         let [gone, has_ended] = [false, false].map(AtomicBool::new);
         let group = Arc::new(Group { leader, gone, mark, has_ended });
         Ok(Self { process, group, coverage: Coverage::default() })

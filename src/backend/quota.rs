@@ -56,8 +56,8 @@ impl Meter {
     fn full(&self, used: &Used) -> Option<String> {
         let (calls, per) = self.quota.calls?;
         let oldest = used.made.front().filter(|_| used.made.len() == calls)?;
-        let wait = per.checked_sub(oldest.elapsed()).filter(|wait| !wait.is_zero())?;
-        let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+        let exact = per.checked_sub(oldest.elapsed()).filter(|wait| !wait.is_zero())?;
+        let wait = Duration::from_secs(exact.as_secs() + u64::from(exact.subsec_nanos() > 0));
         let until = humantime::format_rfc3339_seconds(clock::now() + wait);
         let (of, per, wait) = (&self.of, format_duration(per), humantime::format_duration(wait));
         Some(format!("{of} has used up its quota, {calls} in {per}, until {until} (for {wait})."))
@@ -65,7 +65,7 @@ impl Meter {
 
     /// Why a call may not be made; `key` is the same for the same calls of a run.
     fn refuses(&self, used: &Used, key: Option<&Digest>) -> Option<String> {
-        let same = used.same.iter().find(|(it, _)| Some(it) == key);
+        let same = used.same.iter().find(|(digest, _)| Some(digest) == key);
         if let (Some(limit), Some((_, count))) = (self.quota.identical, same)
             && *count >= limit
         {
@@ -82,7 +82,7 @@ impl Meter {
             }
         }
         let Some(key) = key.filter(|_| self.quota.identical.is_some()) else { return };
-        let at = used.same.iter().position(|(it, _)| it == key);
+        let at = used.same.iter().position(|(digest, _)| digest == key);
         let before = at.and_then(|at| used.same.remove(at)).map_or(0, |(_, count)| count);
         used.same.push_back((*key, before + 1));
         if used.same.len() > MAX_DIFFERENT {

@@ -106,7 +106,7 @@ struct Slot {
     /// reload does not lose it.
     accepted: Accepted,
     /// The pins that are on disk; they lag behind `accepted` until they are written.
-    kept: Option<Arc<Pins>>,
+    pins_on_disk: Option<Arc<Pins>>,
     /// Its states, and since when, the earliest first.
     states: VecDeque<(SystemTime, Phase)>,
 }
@@ -130,8 +130,8 @@ struct Holder {
 impl Holder {
     fn new(RegistryEntry { lease, source, features, identity, .. }: RegistryEntry) -> Self {
         let catalog = source.catalog.clone();
-        let known = Snapshot { catalog, features, identity, ..Snapshot::default() };
-        Self { lease, known, source }
+        let snapshot = Snapshot { catalog, features, identity, ..Snapshot::default() };
+        Self { lease, known: snapshot, source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
@@ -145,9 +145,9 @@ impl Holder {
 impl Slot {
     fn new(mut entry: RegistryEntry) -> Self {
         let accepted = mem::take(&mut entry.accepted);
-        let kept = accepted.pins().cloned();
+        let pins_on_disk = accepted.pins().cloned();
         let states = VecDeque::from([(clock::now(), Phase::Connecting)]);
-        Self { holder: Holder::new(entry), next: None, accepted, kept, states }
+        Self { holder: Holder::new(entry), next: None, accepted, pins_on_disk, states }
     }
 
     /// The slot after a reload that brings `entry`.
@@ -163,10 +163,10 @@ impl Slot {
         }
         let mut next = Holder::new(entry);
         // The catalog of a local tool is in the configuration, which may have changed.
-        let is_local = next.source.kind == RefKind::Local;
-        let is_same =
-            next.known.identity.is_some() && next.known.identity == self.holder.known.identity;
-        if is_same && !is_local {
+        if next.source.kind != RefKind::Local
+            && next.known.identity.is_some()
+            && next.known.identity == self.holder.known.identity
+        {
             next.known.catalog.clone_from(&self.holder.known.catalog);
             next.source.catalog.clone_from(&self.holder.known.catalog);
             next.known.features.clone_from(&self.holder.known.features);
@@ -194,6 +194,12 @@ impl Slot {
         let news = News { backend: source.name.clone(), before, now: review };
         known.changes += news.changes();
         Some(news)
+    }
+
+    /// Whether nothing is known of the backend yet, and its first attempt has not ended.
+    fn is_on_first_attempt(&self) -> bool {
+        let snapshot = &self.holder.known;
+        matches!(snapshot.phase, Phase::Connecting | Phase::Starting) && snapshot.catalog.is_none()
     }
 
     /// Gives the slot to the next lease.
@@ -229,7 +235,7 @@ impl Registry {
             inner.slots.insert(name, slot);
         }
         let news: Vec<News> = inner.slots.values_mut().filter_map(Slot::judge).collect();
-        self.offer_anew(&inner);
+        self.rebuild_offer(&inner);
         for holder in before.into_values().flat_map(|slot| [Some(slot.holder), slot.next]).flatten()
         {
             holder.lease.token.cancel();
@@ -249,11 +255,16 @@ impl Registry {
         self.change(lease, Reach::Progress, change);
     }
 
+    /// Changes the state of the backend whose slot `lease` has, or gets by this change.
+    ///
+    /// The offer is rebuilt before the lock is given back: a caller that waited for a refresh then sees
+    /// its result. A lease that has lost its slot changes nothing, or the answers of an old server would
+    /// stand beside the catalog of the new one.
     fn change(&self, lease: &Lease, reach: Reach, change: impl FnOnce(&mut Snapshot)) {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
-        let is_next = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
-        let takes_over = is_next && reach == Reach::Result;
+        let takes_over = reach == Reach::Result
+            && slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
         let before = slot.holder.source.catalog.clone();
         if takes_over {
             slot.hand_over();
@@ -290,7 +301,7 @@ impl Registry {
     /// accepted, and only then builds the offer, so that no app sees a tool that is withdrawn.
     fn judged(&self, mut inner: MutexGuard<'_, Inner>, name: &BackendName) {
         let news = inner.slots.get_mut(name).and_then(Slot::judge);
-        self.offer_anew(&inner);
+        self.rebuild_offer(&inner);
         self.written(inner, news.as_slice());
     }
 
@@ -353,17 +364,18 @@ impl Registry {
         self.pins_of(|_| true)
     }
 
-    fn pins_of(&self, is_wanted: fn(&Slot) -> bool) -> Vec<(BackendName, Arc<Pins>)> {
+    fn pins_of(&self, selects: fn(&Slot) -> bool) -> Vec<(BackendName, Arc<Pins>)> {
         let inner = self.inner.lock();
-        let wanted = inner.slots.iter().filter(|(_, slot)| is_wanted(slot));
-        let pins = |slot: &Slot| slot.accepted.pins().cloned();
-        wanted.filter_map(|(name, slot)| Some((name.clone(), pins(slot)?))).collect()
+        let slots = inner.slots.iter().filter(|(_, slot)| selects(slot));
+        slots
+            .filter_map(|(name, slot)| Some((name.clone(), slot.accepted.pins()?.clone())))
+            .collect()
     }
 
     /// The accepted pins that are not on disk; `None` if all of them are.
     pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
-        let unkept = self.pins_of(|slot| slot.accepted.pins() != slot.kept.as_ref());
-        (!unkept.is_empty()).then_some(unkept)
+        let unkept = self.pins_of(|slot| slot.accepted.pins() != slot.pins_on_disk.as_ref());
+        if unkept.is_empty() { None } else { Some(unkept) }
     }
 
     /// Notes that the `pins` of `name` are on disk or, with an `error`, why they are not.
@@ -371,7 +383,7 @@ impl Registry {
         let mut inner = self.inner.lock();
         if let Some(slot) = inner.slots.get_mut(name) {
             if error.is_none() {
-                slot.kept = Some(pins);
+                slot.pins_on_disk = Some(pins);
             }
             slot.holder.known.unkept = error;
         }
@@ -382,7 +394,7 @@ impl Registry {
     pub fn is_kept(&self, name: &BackendName) -> bool {
         let inner = self.inner.lock();
         inner.slots.get(name).is_none_or(|slot| {
-            slot.holder.known.unkept.is_some() || slot.accepted.pins() == slot.kept.as_ref()
+            slot.holder.known.unkept.is_some() || slot.accepted.pins() == slot.pins_on_disk.as_ref()
         })
     }
 
@@ -392,7 +404,7 @@ impl Registry {
         inner.slots.get(name).is_some_and(|slot| slot.holder.source.review.withdraws(tool))
     }
 
-    fn offer_anew(&self, inner: &Inner) {
+    fn rebuild_offer(&self, inner: &Inner) {
         let all: Vec<Source> =
             inner.slots.values().map(|slot| slot.holder.source.clone()).collect();
         self.offer.send_replace(Arc::new(Offer::build(&all)));
@@ -409,8 +421,8 @@ impl Registry {
     /// The live connection to `name`, counted as in use.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.inner.lock();
-        let known = &inner.slots.get(name)?.holder.known;
-        Some(known.connection.as_ref()?.in_use(known.identity.clone()))
+        let snapshot = &inner.slots.get(name)?.holder.known;
+        Some(snapshot.connection.as_ref()?.in_use(snapshot.identity.clone()))
     }
 
     /// Makes the backend of `lease` idle, unless its connection is in use; whether it did. Both are
@@ -469,10 +481,9 @@ impl Registry {
     /// text names both.
     pub fn shadowed(&self, name: &BackendName) -> Option<String> {
         let inner = self.inner.lock();
-        let features = |slot: &Slot| Arc::clone(&slot.holder.known.features);
-        let own = features(inner.slots.get(name)?);
+        let own = &inner.slots.get(name)?.holder.known.features;
         inner.slots.range(..name.clone()).find_map(|(earlier, slot)| {
-            let uri = own.shared_with(&features(slot))?.to_owned();
+            let uri = own.shared_with(&slot.holder.known.features)?.to_owned();
             Some(format!("Clients read {uri} from `{earlier}`, which has the same URI."))
         })
     }
@@ -518,8 +529,8 @@ impl Registry {
 
     pub fn snapshots(&self) -> BTreeMap<BackendName, Snapshot> {
         let inner = self.inner.lock();
-        let known = |(name, slot): (&BackendName, &Slot)| (name.clone(), slot.holder.known.clone());
-        inner.slots.iter().map(known).collect()
+        let slots = inner.slots.iter();
+        slots.map(|(name, slot)| (name.clone(), slot.holder.known.clone())).collect()
     }
 
     /// A number that changes with every write.
@@ -560,14 +571,10 @@ impl Registry {
     /// Waits until every backend has a catalog (one kept on disk counts), or its first attempt has
     /// failed.
     pub async fn settled(&self) {
-        let settled = |registry: &Self| {
+        self.wait_for(|registry| {
             let inner = registry.inner.lock();
-            let is_first = |Slot { holder: Holder { known, .. }, .. }: &Slot| {
-                matches!(known.phase, Phase::Connecting | Phase::Starting)
-                    && known.catalog.is_none()
-            };
-            (!inner.slots.values().any(is_first)).then_some(())
-        };
-        self.wait_for(settled).await;
+            if inner.slots.values().any(Slot::is_on_first_attempt) { None } else { Some(()) }
+        })
+        .await;
     }
 }

@@ -47,7 +47,7 @@ use crate::random;
 /// The least time between two refreshes that the peer itself asks for. It bounds the cost of a
 /// catalog that changes all the time. The first such refresh is at once.
 const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
-/// The least time between two refreshes that somebody asks for.
+/// The least time between two refreshes that an operator or an app asks for.
 const ASKED_GAP: Duration = Duration::from_secs(1);
 /// After this many failed refreshes in a row, the supervisor treats the connection as dead and
 /// reconnects.
@@ -144,7 +144,7 @@ pub struct Supervisor {
     pub redact: LiveRedaction,
 }
 
-/// Why a connection is not to be used any more.
+/// Why a connection is no longer to be used.
 #[derive(Debug)]
 enum End {
     Lost(PeerError),
@@ -174,7 +174,7 @@ struct Keep {
 /// Why an idle program is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
-    /// A call or an ask needs it, or it is not to be idle any more.
+    /// A call or an ask needs it, or it is no longer to be idle.
     Wanted,
     /// It was idle for a day.
     Daily,
@@ -182,7 +182,7 @@ enum Wake {
     Over,
 }
 
-/// Ends when the connection to `peer` is not to be used any more.
+/// Ends when the connection to `peer` is no longer to be used.
 async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> End {
     tokio::select! {
         () = stop.cancelled() => End::Over,

@@ -57,12 +57,12 @@ impl Rank {
         Self { is_unwanted: true, is_optional: !required, has_failed: false, place }
     }
 
-    /// The same for a program whose last start has failed.
+    /// This rank for a program whose last start has failed.
     pub fn after_failure(self) -> Self {
         Self { has_failed: true, ..self }
     }
 
-    /// The same, now that a call waits for the backend.
+    /// This rank, now that a call waits for the backend.
     fn wanted(self) -> Self {
         Self { is_unwanted: false, ..self }
     }
@@ -207,8 +207,8 @@ impl Queue {
                 return;
             };
             let Some(entry) = self.entries.get_mut(&id) else { return };
-            let waited = std::mem::replace(&mut entry.stage, Stage::Starting { has_place: true });
-            if let Stage::Waiting(grant) = waited {
+            let stage = std::mem::replace(&mut entry.stage, Stage::Starting { has_place: true });
+            if let Stage::Waiting(grant) = stage {
                 // If the receiver is being dropped, its drop ends this turn.
                 let _received = grant.send(()).is_ok();
             }
@@ -216,14 +216,16 @@ impl Queue {
     }
 
     fn has_free_place(&self) -> bool {
-        let starting = |entry: &&Entry| matches!(entry.stage, Stage::Starting { has_place: true });
-        self.entries.values().filter(starting).count() < self.places
+        let entries = self.entries.values();
+        entries.filter(|entry| matches!(entry.stage, Stage::Starting { has_place: true })).count()
+            < self.places
     }
 
     fn may_start(&self, entry: &Entry) -> bool {
-        let starting = |other: &&Entry| matches!(other.stage, Stage::Starting { .. });
         matches!(entry.stage, Stage::Waiting(_))
-            && !self.entries.values().filter(starting).any(|other| entry.keys.clash(&other.keys))
+            && !self.entries.values().any(|other| {
+                matches!(other.stage, Stage::Starting { .. }) && entry.keys.clash(&other.keys)
+            })
     }
 }
 

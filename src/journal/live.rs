@@ -262,7 +262,7 @@ impl Live {
     }
 
     /// Forgets a loss that was too long ago to matter, and the conversations that have ended: the agent
-    /// that would forget them may not be configured any more.
+    /// that would forget them may no longer be configured.
     pub(super) fn forget_old(&mut self, now: Moment, noted: u64) {
         if self.lost().is_some_and(|loss| !loss.matters(now, noted)) {
             self.0.remove(LOST);

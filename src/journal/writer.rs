@@ -349,8 +349,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `groups`, for which the disk had no room, after the file was written again without what is
-    /// not kept any more. The disk may be full of just that.
+    /// Writes `groups`, for which the disk had no room, after the file was written again without the
+    /// records that are gone. The disk may be full of just that.
     fn append_to_smaller<'a>(
         &mut self,
         full: &StoreError,

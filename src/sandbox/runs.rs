@@ -18,8 +18,8 @@ pub(super) struct Runs(HashMap<RunId, Arc<Run>>);
 
 impl Runs {
     pub(super) fn of_session(&self, session: &SessionId) -> Vec<Arc<Run>> {
-        let mine = |run: &&Arc<Run>| run.session.as_ref() == Some(session);
-        self.0.values().filter(mine).cloned().collect()
+        let runs = self.0.values();
+        runs.filter(|run| run.session.as_ref() == Some(session)).cloned().collect()
     }
 
     /// Forgets the oldest finished run; false if none has finished.

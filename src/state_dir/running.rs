@@ -70,7 +70,7 @@ impl Drop for Note {
 /// The daemons that have left a note in `directory` and run, as far as their notes can be trusted.
 pub fn running(directory: &Path) -> Vec<Running> {
     let Ok(about) = fs::metadata(directory) else { return Vec::new() };
-    // Whoever may write there can put any note there.
+    // A user who may write there can put any note there.
     if about.mode() & 0o022 != 0 {
         return Vec::new();
     }
@@ -101,10 +101,14 @@ fn trusted(path: &Path, directory_owner: u32) -> Option<Running> {
     Read::take(&file, MAX_BYTES).read_to_string(&mut text).ok()?;
     let running: Running = serde_json::from_str(&text).ok()?;
     // Otherwise a user could have another one show secrets to an address of his choice.
-    let is_trusted = owner == 0
+    if owner == 0
         || owner == geteuid().as_raw()
-        || fs::metadata(&running.state_dir).is_ok_and(|state| state.uid() == owner);
-    if is_trusted { Some(running) } else { None }
+        || fs::metadata(&running.state_dir).is_ok_and(|state| state.uid() == owner)
+    {
+        Some(running)
+    } else {
+        None
+    }
 }
 
 fn is_whole(running: &Running) -> bool {
@@ -114,8 +118,8 @@ fn is_whole(running: &Running) -> bool {
 /// Removes what dead processes have left.
 fn sweep(directory: &Path) {
     for path in notes(directory) {
-        let is_dead = File::open(&path).is_ok_and(|file| file.try_lock_shared().is_ok());
-        if is_dead {
+        // A process that lives holds the lock.
+        if File::open(&path).is_ok_and(|file| file.try_lock_shared().is_ok()) {
             // Another user's stays.
             fs::remove_file(path).ok();
         }

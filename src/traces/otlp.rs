@@ -42,7 +42,7 @@ pub struct Exporter {
     queue: mpsc::Receiver<messages::Span>,
     /// The present batch; at most `settings.batch` spans.
     batch: Vec<messages::Span>,
-    counted: Arc<metrics::Spans>,
+    counts: Arc<metrics::Spans>,
     /// The time of the last log line about lost spans.
     told: Option<Instant>,
 }
@@ -56,16 +56,16 @@ pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
     let settings = settings?;
     info!(collector = settings.shown(), "spans are exported");
     let (sender, queue) = mpsc::channel(settings.queue);
-    let counted = Arc::<metrics::Spans>::default();
-    let traces = Traces::new(settings.sampler, sender, Arc::clone(&counted));
-    Some((traces, Exporter::new(settings, queue, counted)))
+    let counts = Arc::<metrics::Spans>::default();
+    let traces = Traces::new(settings.sampler, sender, Arc::clone(&counts));
+    Some((traces, Exporter::new(settings, queue, counts)))
 }
 
 impl Exporter {
     fn new(
         settings: ExportSettings,
         queue: mpsc::Receiver<messages::Span>,
-        counted: Arc<metrics::Spans>,
+        counts: Arc<metrics::Spans>,
     ) -> Self {
         Self {
             resource: messages::Resource::new(&settings.resource),
@@ -73,7 +73,7 @@ impl Exporter {
             http: http_client::new(),
             queue,
             batch: Vec::new(),
-            counted,
+            counts,
             told: None,
         }
     }
@@ -88,9 +88,9 @@ impl Exporter {
             () = self.export(&stop) => return,
             () = late => (),
         }
-        let left = self.batch.len() + self.queue.len();
-        self.lost(Dropped::Undelivered, left);
-        warn!(spans = left, "the collector took too long; the last spans are lost");
+        let remaining = self.batch.len() + self.queue.len();
+        self.lost(Dropped::Undelivered, remaining);
+        warn!(spans = remaining, "the collector took too long; the last spans are lost");
     }
 
     /// Exports batch after batch; ends when `stop` is cancelled and no span is left.
@@ -111,7 +111,7 @@ impl Exporter {
     async fn collect(&mut self, stop: &CancellationToken) -> bool {
         let mut until = None;
         while self.batch.len() < self.settings.batch {
-            let waited = OptionFuture::from(until.map(sleep_until));
+            let batch_end = OptionFuture::from(until.map(sleep_until));
             tokio::select! {
                 biased;
                 span = self.queue.recv() => match span {
@@ -119,7 +119,7 @@ impl Exporter {
                     None => return false,
                 },
                 () = stop.cancelled() => return false,
-                Some(()) = waited => break,
+                Some(()) = batch_end => break,
             }
             until.get_or_insert_with(|| Instant::now() + self.settings.delay);
         }
@@ -133,8 +133,7 @@ impl Exporter {
         let deadline = Instant::now() + DELIVER_WITHIN;
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
-            let sent = timeout_at(deadline, self.post(body.clone())).await;
-            let why = match sent {
+            let why = match timeout_at(deadline, self.post(body.clone())).await {
                 Ok(Err((Dropped::Undelivered, why))) => why,
                 Ok(outcome) => return outcome,
                 Err(_elapsed) => "no answer in time".to_owned(),
@@ -180,20 +179,20 @@ impl Exporter {
         let spans = self.batch.len();
         self.batch.clear();
         let Err((dropped, why)) = outcome else {
-            self.counted.exported.inc_by(as_u64(spans));
+            self.counts.exported.inc_by(as_u64(spans));
             return;
         };
         self.lost(dropped, spans);
         if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             self.told = Some(Instant::now());
-            let lost: u64 = self.counted.dropped.iter().map(|(_, counter)| counter.get()).sum();
+            let lost: u64 = self.counts.dropped.iter().map(|(_, counter)| counter.get()).sum();
             let collector = self.settings.shown();
             warn!(collector, why, lost, "spans did not reach the collector");
         }
     }
 
     fn lost(&self, why: Dropped, spans: usize) {
-        self.counted.dropped.of(why).inc_by(as_u64(spans));
+        self.counts.dropped.of(why).inc_by(as_u64(spans));
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn call(
         Some(conversation) => threads.begin(conversation).await,
         None => Thread::default(),
     };
-    let known = thread.clone();
+    let first_thread = thread.clone();
     let outcome = loop {
         let message = Message {
             text,
@@ -43,8 +43,7 @@ pub(super) async fn call(
             task: thread.task.as_deref(),
             trace: call.trace.as_deref(),
         };
-        let following = Following::new(link, tracker, call);
-        match reply(message, following).await {
+        match reply(message, Following::new(link, tracker, call)).await {
             Err(failure) if failure.may_mean_the_thread() && thread.weaken() => {
                 tracing::debug!(backend = %link.settings.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
@@ -57,7 +56,7 @@ pub(super) async fn call(
             (Some(next), Ok(answer))
         }
         // The task still waits for a message.
-        Err(failure) if failure.is_not_taken() => (Some(known), Err(failure.into())),
+        Err(failure) if failure.is_not_taken() => (Some(first_thread), Err(failure.into())),
         Err(failure) => (None, Err(failure.into())),
     };
     if let (Some(conversation), Some(next)) = (conversation, next) {
@@ -70,14 +69,14 @@ pub(super) async fn call(
 pub(super) async fn resume(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    known: Thread,
+    thread: Thread,
     call: &ToolCall,
 ) -> Called {
     let mut following = Following::new(link, tracker, call);
-    following.know(known.task.as_deref());
+    following.know(thread.task.as_deref());
     // There is a task, so that no other error is needed.
     let reply = following.poll(Duration::ZERO, String::new()).await?;
-    let (next, answer) = conclude(reply, known);
+    let (next, answer) = conclude(reply, thread);
     let threads = &link.settings.threads;
     if let Some(conversation) = threads.id(&call.request) {
         threads.end(tracker, conversation, next).await;
@@ -106,21 +105,21 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
 /// state from before the message. In that case, polls beside the message show that the agent
 /// works.
 async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
-    let wanted = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
-    let sent = following.link.exchange(Operation::Send(message, wanted));
-    let sent = match message.task {
-        None => sent.await,
+    let reply_time = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
+    let exchange = following.link.exchange(Operation::Send(message, reply_time));
+    let outcome = match message.task {
+        None => exchange.await,
         Some(task) => {
             following.answers(task);
             tokio::select! {
                 biased;
-                sent = sent => sent,
+                outcome = exchange => outcome,
                 // If the polls fail, the message alone can bring the reply.
                 Ok(reply) = following.poll(FIRST_WAIT, String::new()) => return Ok(reply),
             }
         }
     };
-    let otherwise = match sent {
+    let otherwise = match outcome {
         Ok(result) => {
             let reply = following.link.read(&result)?;
             if !matches!(reply.outcome, Outcome::Unfinished) {

@@ -45,13 +45,13 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
             .await?
             .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
-            let places = WELL_KNOWN.map(|name| well_known(base, name));
-            for url in &places {
+            let urls = WELL_KNOWN.map(|name| well_known(base, name));
+            for url in &urls {
                 if let Some(fresh) = get(settings, url).await? {
                     return Ok(fresh);
                 }
             }
-            let places = places.each_ref().map(shown).join(" nor at ");
+            let places = urls.each_ref().map(shown).join(" nor at ");
             let text = format!(
                 "there is no Agent Card at {places} (HTTP 404); correct `url`, or name the card's \
                  own address in `card_url`"
@@ -110,9 +110,11 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
             PeerError::new(PeerErrorKind::Unauthorized, text)
         }
         _ if status.is_redirection() => {
-            let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
-            let target = target.and_then(|target| url.join(target).ok());
-            let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
+            let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+            let target = match location.and_then(|location| url.join(location).ok()) {
+                Some(target) => shown(&target),
+                None => "elsewhere".to_owned(),
+            };
             let why = format!(
                 "HTTP {code}: the server redirects to {target}, and redirects are not followed; if \
                  that is right, name it in `card_url`"

@@ -41,7 +41,7 @@ pub(super) struct Following<'a> {
     pub(super) link: &'a Arc<Link>,
     tracker: &'a TaskTracker,
     call: &'a ToolCall,
-    /// `None` if there is nothing to cancel, or nothing any more.
+    /// `None` if there is nothing to cancel, or nothing now.
     pub(super) task: Option<String>,
     /// The task that the call recorded last.
     told: Option<String>,
@@ -90,10 +90,10 @@ impl<'a> Following<'a> {
             return;
         }
         let context = context.map(str::to_owned);
-        let known = Thread { task: self.task.clone(), context }.short();
-        if known.task.is_some() {
-            self.call.recorder.named(&known.handle());
-            self.told = known.task;
+        let thread = Thread { task: self.task.clone(), context }.short();
+        if thread.task.is_some() {
+            self.call.recorder.named(&thread.handle());
+            self.told = thread.task;
         }
     }
 
@@ -113,8 +113,9 @@ impl<'a> Following<'a> {
                     if failure.may_pass()
                         && (heard.elapsed() < TASK_SILENCE || self.stale == Stale::All) =>
                 {
-                    let left = TASK_SILENCE.saturating_sub(heard.elapsed());
-                    wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
+                    let remaining = TASK_SILENCE.saturating_sub(heard.elapsed());
+                    wait =
+                        failure.pause().map_or(wait, |pause| pause.min(remaining)).max(MISS_WAIT);
                     tracing::debug!(backend = %self.link.settings.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
@@ -138,15 +139,12 @@ impl<'a> Following<'a> {
             self.works(reply.context_id.as_deref());
             return Ok(None);
         }
-        let is_stale = match self.stale {
-            Stale::None => false,
-            Stale::Question => matches!(reply.outcome, Outcome::Waiting(_)),
-            Stale::All => true,
-        };
-        if is_stale {
-            return Err(A2aFailure::lost("the task is as it was before the message"));
+        match (self.stale, &reply.outcome) {
+            (Stale::All, _) | (Stale::Question, Outcome::Waiting(_)) => {
+                Err(A2aFailure::lost("the task is as it was before the message"))
+            }
+            (Stale::None | Stale::Question, _) => Ok(Some(reply)),
         }
-        Ok(Some(reply))
     }
 }
 

@@ -56,18 +56,18 @@ pub(super) fn is_reply(response: &Response) -> bool {
         && content_type.is_some_and(|value| value.starts_with(MEDIA_TYPE.as_bytes()))
 }
 
-/// The same response, with HTTP status 401 if its gRPC status says that the token was refused.
+/// `response`, with HTTP status 401 if its gRPC status says that the token was refused.
 pub(super) fn with_status_of_tokens(response: Response) -> Response {
     if !status::is_unauthenticated(response.headers()) {
         return response;
     }
-    let refused = http::Response::builder().status(StatusCode::UNAUTHORIZED);
-    let mut refused = refused
+    let mut unauthorized = http::Response::builder()
+        .status(StatusCode::UNAUTHORIZED)
         .url(response.url().clone())
         .body(reqwest::Body::default())
         .expect("it has a status and a URL, both well formed");
-    *refused.headers_mut() = response.headers().clone();
-    refused.into()
+    *unauthorized.headers_mut() = response.headers().clone();
+    unauthorized.into()
 }
 
 /// Reads the one result of a response.

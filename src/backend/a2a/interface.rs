@@ -82,13 +82,13 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
 
 /// The endpoint, or why the interface cannot be used: it ...
 fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, String> {
-    let binding = binding(&interface.binding);
-    let binding = binding.ok_or("is a binding that the bridge does not speak")?;
+    let binding =
+        binding(&interface.binding).ok_or("is a binding that the bridge does not speak")?;
     if let Some(wanted) = rules.binding.filter(|wanted| *wanted != binding) {
         return Err(format!("is not the configured `transport: {}`", wanted.as_str()));
     }
-    let generation = generation(interface.version.as_deref());
-    let generation = generation.ok_or("is neither A2A 0.x nor 1.x")?;
+    let generation =
+        generation(interface.version.as_deref()).ok_or("is neither A2A 0.x nor 1.x")?;
     // gRPC of 0.x is another service.
     if binding == A2aBinding::Grpc && generation == Generation::V03 {
         return Err("is gRPC of A2A 0.x, of which 1.x alone is spoken".to_owned());
@@ -129,13 +129,13 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, String> {
 }
 
 fn binding(name: &str) -> Option<A2aBinding> {
-    let known = [
+    let bindings = [
         (a2a::TRANSPORT_PROTOCOL_JSONRPC, A2aBinding::JsonRpc),
         (a2a::TRANSPORT_PROTOCOL_HTTP_JSON, A2aBinding::HttpJson),
         (a2a::TRANSPORT_PROTOCOL_GRPC, A2aBinding::Grpc),
     ];
-    let found = known.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
-    found.map(|(_, binding)| binding)
+    let entry = bindings.into_iter().find(|(own_name, _)| name.eq_ignore_ascii_case(own_name))?;
+    Some(entry.1)
 }
 
 /// Whether it is a `host:port`, as gRPC's own libraries write addresses.

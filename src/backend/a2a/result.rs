@@ -95,29 +95,21 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
 
 fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let status = task.object("status");
-    let state = status.as_ref().and_then(|status| status.string("state"));
-    let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
+    let state_name = status.as_ref().and_then(|status| status.string("state"));
+    let state = state_name.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
     let message = status.and_then(|status| status.object("message"));
-    let files = || match state {
-        TaskState::Failed(_) => Attachments::of_an_error(),
-        _ => Attachments::default(),
-    };
-    let said = || Said::read(&message, encoding, false, files());
-    let made = || Said::read(&task.objects("artifacts"), encoding, in_pieces, files());
     let outcome = match state {
         TaskState::Unfinished if task_id.is_none() => return Err(Unreadable::NoTaskId),
         TaskState::Unfinished => Outcome::Unfinished,
-        TaskState::Completed => Outcome::Final(made().or(said()).result()),
-        TaskState::Interrupted(closing) => {
-            let mut said = said().or(made());
-            said.text = lines(&[&said.text, closing]);
-            Outcome::Waiting(said.result())
-        }
-        TaskState::Failed(without_reason) => {
-            let reason = said().or(made()).text;
-            let reason = if reason.is_empty() { without_reason.to_owned() } else { reason };
-            Outcome::Final(Answer::Error(reason))
+        state => {
+            let files = match state {
+                TaskState::Failed(_) => Attachments::of_an_error,
+                _ => Attachments::default,
+            };
+            let words = Said::read(&message, encoding, false, files());
+            let artifacts = Said::read(&task.objects("artifacts"), encoding, in_pieces, files());
+            state.outcome(words, artifacts)
         }
     };
     Ok(Reply { task_id, context_id: id(task, "contextId"), outcome })
@@ -133,6 +125,25 @@ enum TaskState {
 }
 
 impl TaskState {
+    /// The outcome of a task that ended or waits, from the `words` of its status and its `artifacts`. A
+    /// completed task is asked for its work, any other for what the agent says about it.
+    fn outcome(self, words: Said, artifacts: Said) -> Outcome {
+        match self {
+            Self::Unfinished => Outcome::Unfinished,
+            Self::Completed => Outcome::Final(artifacts.or(words).result()),
+            Self::Interrupted(closing) => {
+                let mut question = words.or(artifacts);
+                question.text = lines(&[&question.text, closing]);
+                Outcome::Waiting(question.result())
+            }
+            Self::Failed(without_reason) => {
+                let reason = words.or(artifacts).text;
+                let text = if reason.is_empty() { without_reason.to_owned() } else { reason };
+                Outcome::Final(Answer::Error(text))
+            }
+        }
+    }
+
     /// Reads `input-required` (0.3) and `TASK_STATE_INPUT_REQUIRED` (1.0) alike.
     fn parse(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('_', "-");
@@ -171,8 +182,8 @@ impl Said {
                 goes_on = in_pieces && is_text(part);
             }
         }
-        let text = lines(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-        Self { text, files: files.files }
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        Self { text: lines(&texts), files: files.files }
     }
 
     /// The other content if there is none here; a file always has its line.
@@ -226,12 +237,11 @@ fn stated<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
 /// The line of a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of
 /// names.
 fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments) -> String {
-    let any = |keys: &[&str]| keys.iter().find_map(|key| file.string(key));
-    let name = any(&["name", "filename"]);
-    let mime_type = any(&["mimeType", "mediaType"]);
+    let name = first_string(file, &["name", "filename"]);
+    let mime_type = first_string(file, &["mimeType", "mediaType"]);
     let protobuf = file.string("fileWithBytes");
     let twice = protobuf.is_some() && encoding == PartEncoding::Nested;
-    if let Some(data) = any(&["bytes", "raw"]).or(protobuf) {
+    if let Some(data) = first_string(file, &["bytes", "raw"]).or(protobuf) {
         return files.add(DescribedFile {
             kind: "file",
             name: name.as_deref(),
@@ -245,11 +255,15 @@ fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments
         line.push(' ');
         line.push_str(&visible::line(&field, MAX_NAME));
     }
-    match any(&["uri", "url", "fileWithUri"]) {
+    match first_string(file, &["uri", "url", "fileWithUri"]) {
         Some(uri) => line.push_str(&format!(": {}]", visible::line(&uri, MAX_NAME))),
         None => line.push_str(", without content]"),
     }
     line
+}
+
+fn first_string(members: &Members<'_>, keys: &[&str]) -> Option<String> {
+    keys.iter().find_map(|key| members.string(key))
 }
 
 fn unknown_part(size: usize) -> String {

@@ -38,15 +38,15 @@ pub(super) struct Thread {
 #[derive(Debug, Default)]
 pub struct Threads {
     /// By [`Self::id`].
-    kept: Mutex<HashMap<String, Kept>>,
+    entries: Mutex<HashMap<String, Entry>>,
     /// Where they outlive the process, and how the agent is called there.
     journal: Option<(Arc<Journal>, String)>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Entry {
     thread: Thread,
-    used: Instant,
+    used_at: Instant,
 }
 
 impl Thread {
@@ -67,10 +67,12 @@ impl Thread {
         Some(thread).filter(|thread| thread.task.is_some())
     }
 
-    /// The same without ids that are too long to be remembered.
+    /// This thread without ids that are too long to be remembered.
     pub(super) fn short(self) -> Self {
-        let short = |id: &String| id.len() <= MAX_ID;
-        Self { context: self.context.filter(short), task: self.task.filter(short) }
+        fn is_short(id: &String) -> bool {
+            id.len() <= MAX_ID
+        }
+        Self { context: self.context.filter(is_short), task: self.task.filter(is_short) }
     }
 }
 
@@ -80,13 +82,14 @@ impl Threads {
     pub fn kept_in(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Arc<Self> {
         let agent = format!("{name} {endpoint}");
         let now = Instant::now();
-        let kept = journal.take_conversations(&format!("[{},", text(&agent))).into_iter();
-        let kept = kept.filter_map(|(id, it)| {
-            let used = now.checked_sub(journal.since(it.moment())?)?;
-            Some((id, Kept { thread: Thread { task: it.task, context: it.context }, used }))
-        });
-        let kept = Mutex::new(kept.collect());
-        Arc::new(Self { kept, journal: Some((journal, agent)) })
+        let mut entries = HashMap::default();
+        for (id, record) in journal.take_conversations(&format!("[{},", text(&agent))) {
+            let age = journal.since(record.moment());
+            let Some(used_at) = age.and_then(|age| now.checked_sub(age)) else { continue };
+            let thread = Thread { task: record.task, context: record.context };
+            entries.insert(id, Entry { thread, used_at });
+        }
+        Arc::new(Self { entries: Mutex::new(entries), journal: Some((journal, agent)) })
     }
 
     /// The id of the conversation that `call` belongs to, here and in the journal. All runs of one
@@ -149,15 +152,15 @@ impl Threads {
     /// only: a second message at the same time goes to the same conversation, but not to that task.
     /// After a crash, the file may still have the task; the agent then refuses it.
     pub(super) fn enter(&self, id: &str) -> Thread {
-        let mut threads = self.kept.lock();
-        let Some(kept) = threads.get_mut(id) else { return Thread::default() };
-        if kept.used.elapsed() >= KEEP {
-            threads.remove(id);
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(id) else { return Thread::default() };
+        if entry.used_at.elapsed() >= KEEP {
+            entries.remove(id);
             self.write(vec![forget(id.to_owned())]);
             return Thread::default();
         }
-        kept.used = Instant::now();
-        Thread { context: kept.thread.context.clone(), task: kept.thread.task.take() }
+        entry.used_at = Instant::now();
+        Thread { context: entry.thread.context.clone(), task: entry.thread.task.take() }
     }
 
     /// Remembers where a message has led. A task that waits for another message of the
@@ -166,23 +169,23 @@ impl Threads {
         let Thread { context, task } = thread.short();
         let now = Instant::now();
         // Held until the journal has the changes, so that the file has the last one.
-        let mut threads = self.kept.lock();
-        let known = threads.remove(id);
-        let is_known = known.is_some();
-        let task = task.or_else(|| known.and_then(|known| known.thread.task));
+        let mut entries = self.entries.lock();
+        let before = entries.remove(id);
+        let had_entry = before.is_some();
+        let task = task.or_else(|| before?.thread.task);
         if context.is_none() && task.is_none() {
-            if is_known {
+            if had_entry {
                 self.write(vec![forget(id.to_owned())]);
             }
             return;
         }
-        if threads.len() >= MAX_THREADS {
-            self.write(make_room(&mut threads, now));
+        if entries.len() >= MAX_THREADS {
+            self.write(make_room(&mut entries, now));
         }
         let record = ConversationRecord { context, task, used_at: clock::millis() };
         let thread = Thread { context: record.context.clone(), task: record.task.clone() };
         self.write(vec![Change::Conversation(id.to_owned(), record)]);
-        threads.insert(id.to_owned(), Kept { thread, used: now });
+        entries.insert(id.to_owned(), Entry { thread, used_at: now });
     }
 }
 
@@ -196,16 +199,17 @@ fn forget(id: String) -> Change {
 
 /// Forgets the conversations that are too old and, if that is not enough, the oldest tenth.
 /// Removing a tenth makes this full scan rare.
-fn make_room(threads: &mut HashMap<String, Kept>, now: Instant) -> Vec<Change> {
-    let is_old = |kept: &Kept| now.saturating_duration_since(kept.used) >= KEEP;
-    let mut gone: Vec<_> = threads.extract_if(|_, kept| is_old(kept)).collect();
-    if threads.len() >= MAX_THREADS {
-        let mut ages: Vec<Instant> = threads.values().map(|kept| kept.used).collect();
-        let (_, limit, _) = ages.select_nth_unstable(MAX_THREADS / 10);
+fn make_room(entries: &mut HashMap<String, Entry>, now: Instant) -> Vec<Change> {
+    let mut removed: Vec<(String, Entry)> = entries
+        .extract_if(|_, entry| now.saturating_duration_since(entry.used_at) >= KEEP)
+        .collect();
+    if entries.len() >= MAX_THREADS {
+        let mut times: Vec<Instant> = entries.values().map(|entry| entry.used_at).collect();
+        let (_, limit, _) = times.select_nth_unstable(MAX_THREADS / 10);
         let limit = *limit;
-        gone.extend(threads.extract_if(|_, kept| kept.used <= limit));
+        removed.extend(entries.extract_if(|_, entry| entry.used_at <= limit));
     }
-    gone.into_iter().map(|(id, _)| forget(id)).collect()
+    removed.into_iter().map(|(id, _)| forget(id)).collect()
 }
 
 #[cfg(test)]

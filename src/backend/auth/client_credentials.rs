@@ -87,9 +87,9 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let (endpoint, found) = discovery::find(&self.clients, challenge).await?;
-        let is_fixed = shows == Shows::Signed || self.credentials.is_chosen;
-        let shows = if is_fixed { shows } else { found };
+        let (endpoint, server_shows) = discovery::find(&self.clients, challenge).await?;
+        let shows =
+            if shows == Shows::Signed || self.credentials.is_chosen { shows } else { server_shows };
         tracing::info!(
             backend = %self.backend,
             token_url = shown(&endpoint.url),
@@ -138,9 +138,14 @@ impl Issuer {
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
                 // A card in a file is the operator's own word.
                 let is_own = base.is_none_or(|base| is_own(base, &url));
-                let told = Told::Card;
-                let (audience, resource, scope) = (url.to_string(), None, None);
-                known.endpoint = Some(Endpoint { url, audience, resource, scope, told, is_own });
+                known.endpoint = Some(Endpoint {
+                    audience: url.to_string(),
+                    url,
+                    resource: None,
+                    scope: None,
+                    told: Told::Card,
+                    is_own,
+                });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }

@@ -33,25 +33,27 @@ pub(super) async fn find(
     challenge: &Challenge,
 ) -> IssueResult<(Endpoint, Shows)> {
     let base = &challenge.url;
-    // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
-    let itself = || (root(base), None);
-    let (issuer, resource) = resource(clients, challenge).await?.unwrap_or_else(itself);
-    for url in issuer_metadata(&issuer) {
-        let Some(text) = get(clients, base, &url).await? else { continue };
-        let wrong = |why: &str| unusable(&url, why);
+    let (issuer, resource) = match resource(clients, challenge).await? {
+        Some(resource) => resource,
+        // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
+        None => (root(base), None),
+    };
+    for place in issuer_metadata(&issuer) {
+        let Some(text) = get(clients, base, &place).await? else { continue };
+        let wrong = |why: &str| unusable(&place, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
-        let named = metadata.string("issuer").unwrap_or_default();
-        if named.trim_end_matches('/') != issuer.as_str().trim_end_matches('/') {
+        let audience = metadata.string("issuer").unwrap_or_default();
+        if audience.trim_end_matches('/') != issuer.as_str().trim_end_matches('/') {
             return Err(wrong("is that of another issuer"));
         }
-        let endpoint = metadata.string("token_endpoint");
-        let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
-        let url = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
+        let Some(token_endpoint) = metadata.string("token_endpoint") else {
+            return Err(wrong("names no token endpoint"));
+        };
+        let url = endpoint(Some(base), &token_endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
         let is_own = is_own(base, &url);
         let scope = challenge.scope.clone();
-        let told = Told::Metadata;
-        let endpoint = Endpoint { url, audience: named, resource, scope, told, is_own };
+        let endpoint = Endpoint { url, audience, resource, scope, told: Told::Metadata, is_own };
         return Ok((endpoint, shows(methods.as_deref())));
     }
     let origin = base.origin().ascii_serialization();
@@ -63,8 +65,11 @@ pub(super) async fn find(
 /// An address that a server at `base` names for something that a secret goes to. `base` is `None`
 /// where an operator's own file names it.
 pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
-    let url = base.map_or_else(|| Url::parse(named), |base| base.join(named));
-    let url = url.map_err(|error| format!("it names an address that is no URL ({error})"))?;
+    let url = match base {
+        Some(base) => base.join(named),
+        None => Url::parse(named),
+    }
+    .map_err(|error| format!("it names an address that is no URL ({error})"))?;
     if may_name(base, &url) {
         return Ok(url);
     }
@@ -79,11 +84,15 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
 /// machine by https. A server on this machine may name no other address of this machine either:
 /// services there may trust every local client. Link-local addresses are never allowed.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
-    let is_elsewhere = url.scheme() == "https" && !http_client::names_this_machine(url);
-    matches!(url.scheme(), "http" | "https")
-        && !names_user(url)
-        && !http_client::names_link_local(url)
-        && base.is_none_or(|base| url.origin() == base.origin() || is_elsewhere)
+    if !matches!(url.scheme(), "http" | "https")
+        || names_user(url)
+        || http_client::names_link_local(url)
+    {
+        return false;
+    }
+    let Some(base) = base else { return true };
+    url.origin() == base.origin()
+        || (url.scheme() == "https" && !http_client::names_this_machine(url))
 }
 
 /// The server's metadata about itself; `None` if it has none.
@@ -125,8 +134,9 @@ fn own_metadata(base: &Url, named: &str) -> IssueResult<Url> {
 
 /// Where the metadata of a server at `url` may be: for its path, and for all of its origin.
 fn resource_metadata(url: &Url) -> Vec<Url> {
-    let below = |path| below(&root(url), "oauth-protected-resource", path);
-    let mut places = vec![below(url.path()), below("")];
+    let root = root(url);
+    let mut places =
+        [url.path(), ""].map(|path| below(&root, "oauth-protected-resource", path)).to_vec();
     // They are the same where the path is `/`.
     places.dedup();
     places
@@ -168,35 +178,41 @@ async fn get(clients: &Clients, base: &Url, url: &Url) -> IssueResult<Option<Str
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };
-    let lost = |why| IssueError::passing(format!("{} gave no answer: {why}", shown(url)));
     let (status, body) = match timeout(PATIENCE, exchange).await {
-        Err(_late) => return Err(lost(format!("none in {} s", PATIENCE.as_secs()))),
-        Ok(Err(error)) => return Err(lost(error_chain(&error.without_url()))),
+        Err(_late) => return Err(no_answer(url, &format!("none in {} s", PATIENCE.as_secs()))),
+        Ok(Err(error)) => return Err(no_answer(url, &error_chain(&error.without_url()))),
         Ok(Ok(answer)) => answer,
     };
     match status {
         StatusCode::OK => {
-            let body: Bytes = body.map_err(|error| lost(error.to_string()))?;
+            let body: Bytes = body.map_err(|error| no_answer(url, &error.to_string()))?;
             let text = String::from_utf8(body.to_vec());
             text.map(Some).map_err(|_bad| unusable(url, "is no text"))
         }
-        status if status.is_server_error() => Err(lost(format!("HTTP {}", status.as_u16()))),
+        status if status.is_server_error() => {
+            Err(no_answer(url, &format!("HTTP {}", status.as_u16())))
+        }
         // Servers answer 404, and some 401 or 403, to paths that they do not have.
         _ => Ok(None),
     }
 }
 
+fn no_answer(url: &Url, why: &str) -> IssueError {
+    IssueError::passing(format!("{} gave no answer: {why}", shown(url)))
+}
+
 fn unusable(url: &Url, why: &str) -> IssueError {
-    let text = format!("the metadata at {} {why}; set `auth.oauth.token_url`", shown(url));
-    IssueError::lasting(text)
+    let place = shown(url);
+    IssueError::lasting(format!("the metadata at {place} {why}; set `auth.oauth.token_url`"))
 }
 
 fn shows(methods: Option<&[String]>) -> Shows {
-    let knows =
-        |wanted: &str| methods.is_some_and(|methods| methods.iter().any(|method| method == wanted));
-    match knows("client_secret_post") && !knows("client_secret_basic") {
-        true => Shows::InBody,
-        false => Shows::InHeader,
+    let methods = methods.unwrap_or_default();
+    let knows = |name: &str| methods.iter().any(|method| method == name);
+    if knows("client_secret_post") && !knows("client_secret_basic") {
+        Shows::InBody
+    } else {
+        Shows::InHeader
     }
 }
 

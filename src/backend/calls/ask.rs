@@ -7,9 +7,10 @@
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use super::admission::{Sending, admit};
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{BackendHandle, Backends, Limits, admit};
+use super::{BackendHandle, Backends, Limits};
 use crate::backend::circuit_breaker::Sign;
 use crate::backend::log::Removal;
 use crate::backend::peer::ReadPermission;
@@ -60,18 +61,8 @@ impl Backends {
             self.removal_of(name, backend).text(failure.for_reader(name), &mut 0)
         };
         let admission =
-            admit(backend, &all.permits, (app, true), limits).await.map_err(for_client)?;
-        let asked = async {
-            let patience = Patience::OfCall(limits.deadline);
-            let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
-            let limits = if has_waited { limits.restarted() } else { limits };
-            permission()?;
-            let reply = connection.peer.ask(method, params, permission);
-            let reply = timeout_at(limits.first_end(), reply).await;
-            let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
-            reply.map_err(CallFailure::Call)
-        };
-        let outcome = asked.await;
+            admit(backend, &all.permits, app, Sending::New, limits).await.map_err(for_client)?;
+        let outcome = self.send_request(name, (method, params), permission, limits).await;
         if let Some(pass) = admission.pass {
             pass.end(sign_of_read(&outcome));
         }
@@ -91,6 +82,23 @@ impl Backends {
         }
         backend.metrics().redacted.inc_by(count);
         Ok(reply)
+    }
+
+    async fn send_request(
+        &self,
+        name: &BackendName,
+        (method, params): (&'static str, Value),
+        permission: ReadPermission,
+        limits: Limits,
+    ) -> Result<Reply, CallFailure> {
+        let patience = Patience::OfCall(limits.deadline);
+        let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
+        let limits = if has_waited { limits.restarted() } else { limits };
+        permission()?;
+        timeout_at(limits.first_end(), connection.peer.ask(method, params, permission))
+            .await
+            .map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?
+            .map_err(CallFailure::Call)
     }
 
     /// What is to be hidden in the answers of `name` now: a reload may have added to it since the

@@ -52,7 +52,7 @@ pub struct BackendHandle {
 #[derive(Debug, Default)]
 struct Traffic {
     /// The calls of each app of bridge.yaml that has called it.
-    by_app: Mutex<HashMap<AppName, OfApp>>,
+    by_app: Mutex<HashMap<AppName, AppCalls>>,
     /// When an MCP client with a session last called it.
     last_session_call: Mutex<Option<SystemTime>>,
     metrics: Arc<metrics::Calls>,
@@ -60,7 +60,7 @@ struct Traffic {
 
 /// What the calls of one app were.
 #[derive(Debug, Default)]
-struct OfApp {
+struct AppCalls {
     in_flight: TaskTracker,
     last_call: Option<LastCall>,
 }
@@ -142,11 +142,10 @@ impl BackendHandle {
         &self.traffic.metrics
     }
 
-    /// How many calls of `app` are in flight, or of all apps.
+    /// Counts the calls in flight of `app`, or of all apps.
     pub fn in_flight(&self, app: Option<&AppName>) -> usize {
         let by_app = self.traffic.by_app.lock();
-        let seen = by_app.iter().filter(|(of, _)| app.is_none_or(|app| *of == app));
-        seen.map(|(_, calls)| calls.in_flight.len()).sum()
+        calls_of(&by_app, app).map(|calls| calls.in_flight.len()).sum()
     }
 
     /// Notes that an MCP client with a session calls it, or reads something of it: such a client may
@@ -162,9 +161,17 @@ impl BackendHandle {
     /// The last call of `app` that has ended, or of any app.
     pub fn last_call(&self, app: Option<&AppName>) -> Option<LastCall> {
         let by_app = self.traffic.by_app.lock();
-        let seen = by_app.iter().filter(|(of, _)| app.is_none_or(|app| *of == app));
-        seen.filter_map(|(_, calls)| calls.last_call).max()
+        calls_of(&by_app, app).filter_map(|calls| calls.last_call).max()
     }
+}
+
+/// The calls of `app`, or of each app.
+fn calls_of<'a>(
+    by_app: &'a HashMap<AppName, AppCalls>,
+    app: Option<&'a AppName>,
+) -> impl Iterator<Item = &'a AppCalls> {
+    let entries = by_app.iter().filter(move |(name, _)| app.is_none_or(|app| *name == app));
+    entries.map(|(_, calls)| calls)
 }
 
 /// `answer` without what `redact` matches, and how many places that were.

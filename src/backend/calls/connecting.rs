@@ -102,8 +102,10 @@ impl Backends {
         let Some(connection) = self.registry.connection(name) else {
             return if self.registry.has(name) { Ok(None) } else { Err(CallFailure::Removed) };
         };
-        let is_broken = broken.is_some_and(|broken| Arc::ptr_eq(&broken.peer, &connection.peer));
-        Ok(if is_broken { None } else { Some(connection) })
+        match broken {
+            Some(broken) if Arc::ptr_eq(&broken.peer, &connection.peer) => Ok(None),
+            _ => Ok(Some(connection)),
+        }
     }
 
     /// How long a call waits for the connection to `name`, as things are.

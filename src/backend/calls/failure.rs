@@ -57,11 +57,13 @@ impl CallFailure {
         matches!(self, Self::AnotherPeer | Self::NotRepeatable) || self.ending().is_of_no_call()
     }
 
-    /// What it means for `call`: one that an earlier process has sent may have taken effect.
-    pub(super) fn of(self, call: &CallContext) -> Self {
-        match call.peer.is_some() && self.ending().is_of_no_call() {
-            true => Self::NotRepeated(self.to_string()),
-            false => self,
+    /// This failure as that of `call`. A call that an earlier process has sent may have taken effect, so
+    /// the model must not read that it was not made.
+    pub(super) fn for_call(self, call: &CallContext) -> Self {
+        if call.peer.is_some() && self.ending().is_of_no_call() {
+            Self::NotRepeated(self.to_string())
+        } else {
+            self
         }
     }
 

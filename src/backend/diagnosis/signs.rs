@@ -30,13 +30,13 @@ const NOT_RUNNABLE: i32 = 126;
 
 /// Whether `line` has all `parts`, which are in lower case.
 pub(super) fn has(line: &str, parts: &[&str]) -> bool {
-    let line = line.to_lowercase();
-    parts.iter().all(|part| line.contains(part))
+    let lower_case = line.to_lowercase();
+    parts.iter().all(|part| lower_case.contains(part))
 }
 
 fn has_any(line: &str, parts: &[&str]) -> bool {
-    let line = line.to_lowercase();
-    parts.iter().any(|part| line.contains(part))
+    let lower_case = line.to_lowercase();
+    parts.iter().any(|part| lower_case.contains(part))
 }
 
 fn clean(lines: &[String]) -> Vec<String> {
@@ -44,8 +44,9 @@ fn clean(lines: &[String]) -> Vec<String> {
 }
 
 fn with_line(cause: Cause, line: &str) -> Diagnosis {
-    let line = line.trim();
-    Diagnosis { cause, line: (!line.is_empty()).then(|| line.to_owned()) }
+    let text = line.trim();
+    let line = if text.is_empty() { None } else { Some(text.to_owned()) };
+    Diagnosis { cause, line }
 }
 
 /// The launcher could not become the program.

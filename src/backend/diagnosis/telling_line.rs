@@ -261,14 +261,15 @@ fn panicked(lines: &[String]) -> Option<String> {
     Some(next.unwrap_or(line).trim().to_owned())
 }
 
+fn is_resolver_cause(line: &str) -> bool {
+    let text = line.trim_start();
+    text.starts_with("cause: ") || text.starts_with("Caused by: ") || text.starts_with("╰─▶ ")
+}
+
 /// What uv's resolver says, whose first line says only that it found nothing. Its older form is
 /// wrapped.
 fn resolver(lines: &[String]) -> Option<String> {
-    let is_cause = |line: &str| {
-        let line = line.trim_start();
-        line.starts_with("cause: ") || line.starts_with("Caused by: ") || line.starts_with("╰─▶ ")
-    };
-    let at = lines.iter().position(|line| is_cause(line))?;
+    let at = lines.iter().position(|line| is_resolver_cause(line))?;
     let first = lines.get(at)?.trim_start();
     let before = at.checked_sub(1).and_then(|at| lines.get(at)).map_or("", |line| line.trim());
     if before.starts_with("Error: ") {

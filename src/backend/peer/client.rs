@@ -22,7 +22,7 @@ pub struct McpClient {
     pub progress: Option<mpsc::Sender<Box<RawValue>>>,
     questions: mpsc::Sender<Question>,
     modes: Modes,
-    /// Cancelled when questions have no time to be answered any more.
+    /// Cancelled when there is no time left to answer questions.
     pub(super) draining: CancellationToken,
     /// How many questions wait for their answers.
     pub open_questions: AtomicUsize,
@@ -39,7 +39,7 @@ impl Modes {
     /// Those of a client with these capabilities.
     pub fn from_capabilities(capabilities: Option<&RawValue>) -> Self {
         let elicitation = capabilities.and_then(|all| member(all.get(), "elicitation"));
-        let Some(modes) = elicitation.filter(|it| it.get().starts_with('{')) else {
+        let Some(modes) = elicitation.filter(|modes| modes.get().starts_with('{')) else {
             return Self::default();
         };
         let has = |key| member(modes.get(), key).is_some_and(|mode| mode.get() != "null");
@@ -77,10 +77,14 @@ impl McpClient {
 
     /// Hands a question over; `None` if the client does not take it.
     pub(super) fn ask(&self, question: Question) -> Option<()> {
-        let is_url = string_member(question.params.get(), "mode").as_deref() == Some("url");
-        let takes = if is_url { self.modes.url } else { self.modes.form };
-        let fits = question.params.get().len() <= MAX_QUESTION;
-        (takes && fits).then(|| self.questions.try_send(question).ok())?
+        let takes_mode = match string_member(question.params.get(), "mode").as_deref() {
+            Some("url") => self.modes.url,
+            _ => self.modes.form,
+        };
+        if !takes_mode || question.params.get().len() > MAX_QUESTION {
+            return None;
+        }
+        self.questions.try_send(question).ok()
     }
 
     /// The source of an answer that is made of `result`, counted for the client's app.

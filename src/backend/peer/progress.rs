@@ -104,8 +104,8 @@ impl Progress {
     /// has made the call, or to a person if no client has; returns the `ElicitResult`. The server has
     /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
     ///
-    /// `None` if no client can answer it, the daemon stops, or the call may not be made any more: the
-    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does. Of a
+    /// `None` if no client can answer it, the daemon stops, or the call may no longer be made: the
+    /// answer may start it again. The call's time-out does not pass meanwhile; its deadline does. Of a
     /// server that names the call of each question, other calls have its permits.
     pub async fn ask(
         &self,

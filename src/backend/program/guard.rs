@@ -93,7 +93,7 @@ pub(super) fn remove(group: Id) {
     GROUPS.lock().remove(&Prey::Group(group));
 }
 
-/// The same for `mark`, once nothing is left that has it.
+/// Has the guard forget `mark`, once no process has it.
 pub(super) fn forget(mark: &Mark) {
     GROUPS.lock().remove(&Prey::Marked(mark.clone()));
 }

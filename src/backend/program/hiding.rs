@@ -21,7 +21,7 @@ mod shared;
 
 /// The paths that the launcher hides from a program.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct Hidden {
     /// The paths hidden by mounts; `None` if the program gets no mounts of its own.
     pub masks: Option<Vec<PathBuf>>,
     /// The paths that Landlock forbids.
@@ -37,7 +37,7 @@ pub enum Exposure {
     /// Nothing can be masked on this system, for this reason.
     #[error("It can read {OWN}: this system does not let them be hidden ({0}).")]
     Unmasked(String),
-    /// The same, and `sandbox` lists a directory with this file in it.
+    /// Nothing can be masked, and `sandbox` lists a directory with this file in it.
     #[error("Its `sandbox` lists {0}, and this system does not let it be hidden ({1}).")]
     Listed(PathBuf, String),
     /// Another file has taken the place of this one, and with it the mask was gone.
@@ -77,32 +77,32 @@ impl Exposure {
 
 /// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`] says.
 pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Exposure> {
-    let why = || possible.clone().err();
-    match &program.sandbox {
-        _ if program.hidden.is_empty() => None,
-        ProgramSandbox::Off => Some(Exposure::Off),
-        ProgramSandbox::Secrets => None,
-        ProgramSandbox::Masked => why().map(Exposure::Unmasked),
-        ProgramSandbox::Listed(lists) => {
-            let why = why()?;
-            listed(&program.hidden, lists).map(|listed| Exposure::Listed(listed, why))
+    if program.hidden.is_empty() {
+        return None;
+    }
+    match (&program.sandbox, possible) {
+        (ProgramSandbox::Off, _) => Some(Exposure::Off),
+        (ProgramSandbox::Secrets, _) | (_, Ok(())) => None,
+        (ProgramSandbox::Masked, Err(why)) => Some(Exposure::Unmasked(why.clone())),
+        (ProgramSandbox::Listed(lists), Err(why)) => {
+            listed(&program.hidden, lists).map(|path| Exposure::Listed(path, why.clone()))
         }
     }
 }
 
-/// What [`possible`] found.
-static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
+/// The result of [`possible`], as the system does not change while the bridge runs.
+static POSSIBLE: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// The result of [`possible`], if it has been called before; for callers that must not block.
 pub(in crate::backend) fn known() -> Option<&'static Result<(), String>> {
-    FOUND.get()
+    POSSIBLE.get()
 }
 
 /// Whether this system lets files be hidden from programs; if not, why. The first call starts a
 /// program that does nothing, and waits for it.
 pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
     let launcher = launcher.ok_or("the bridge's own binary cannot be found")?;
-    FOUND.get_or_init(|| probe(launcher)).clone()
+    POSSIBLE.get_or_init(|| probe(launcher)).clone()
 }
 
 fn probe(launcher: &Path) -> Result<(), String> {
@@ -117,17 +117,17 @@ fn probe(launcher: &Path) -> Result<(), String> {
 
 /// A file of the bridge's own that a list opens to a program.
 fn listed(hidden: &[PathBuf], lists: &Confinement) -> Option<PathBuf> {
-    let lists: Vec<PathBuf> =
+    let listed: Vec<PathBuf> =
         lists.read.iter().chain(&lists.write).filter_map(|path| path.canonicalize().ok()).collect();
-    let hidden = existing(hidden);
-    let opens = |path: &PathBuf| lists.iter().any(|l| path.starts_with(l) || l.starts_with(path));
-    hidden.into_iter().find(opens)
+    existing(hidden).into_iter().find(|file| {
+        listed.iter().any(|directory| file.starts_with(directory) || directory.starts_with(file))
+    })
 }
 
-/// What is kept from `program`, which is the file `file`, where masks are `possible`.
-pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
+/// What is hidden from `program`, which is the file `file`, where masks are `possible`.
+pub(super) fn hidden(program: &Program, file: &Path, possible: bool) -> Hidden {
     if matches!(program.sandbox, ProgramSandbox::Off) {
-        return Kept::default();
+        return Hidden::default();
     }
     // Beside Landlock, too, as that does not cover changes of permissions: only a mask prevents them.
     let masks = if possible {
@@ -135,10 +135,11 @@ pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
     } else {
         None
     };
-    let is_forbidden = matches!(program.sandbox, ProgramSandbox::Secrets);
-    let forbidden =
-        if is_forbidden { existing(&program.hidden).into_iter().collect() } else { Vec::new() };
-    Kept { masks, forbidden }
+    let forbidden = match program.sandbox {
+        ProgramSandbox::Secrets => existing(&program.hidden).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    Hidden { masks, forbidden }
 }
 
 /// The files behind these paths, so far as there are any.
@@ -148,20 +149,29 @@ fn existing(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 
 /// The paths that must stay visible to the program: its own file, and those that it is given.
 fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
-    let of = |key: &str| {
-        let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
-        own.or_else(|| std::env::var_os(key).map(PathBuf::from))
-    };
-    let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok());
-    let places = [Some(file.to_owned()), cwd, of("HOME"), of("TMPDIR"), Some("/tmp".into())];
-    let told = program.args.iter().map(|arg| arg.as_str());
-    let told = told.chain(program.env.values().map(|value| value.expose_secret()));
-    let told = told.flat_map(paths_in).map(Path::to_owned);
-    // Files of certificates among them.
-    let told = told.chain(PASSED_ON.iter().filter_map(|key| of(key)));
+    let mut paths = vec![file.to_owned(), PathBuf::from("/tmp")];
+    paths.extend(program.cwd.clone().or_else(|| std::env::current_dir().ok()));
+    // Files of certificates are among those that are passed on.
+    for key in ["HOME", "TMPDIR"].iter().chain(&PASSED_ON) {
+        paths.extend(path_variable(program, key));
+    }
+    let values = program.env.values().map(|value| value.expose_secret());
+    for text in program.args.iter().map(|arg| arg.as_str()).chain(values) {
+        paths.extend(paths_in(text).map(Path::to_owned));
+    }
     // The program may be about to create a file: then it needs the directory.
-    let there = |place: PathBuf| place.ancestors().find_map(|place| place.canonicalize().ok());
-    places.into_iter().flatten().chain(told).filter_map(there).collect()
+    paths
+        .iter()
+        .filter_map(|path| path.ancestors().find_map(|above| above.canonicalize().ok()))
+        .collect()
+}
+
+/// The path in the variable `key`, as the program has it.
+fn path_variable(program: &Program, key: &str) -> Option<PathBuf> {
+    match program.env.get(key) {
+        Some(value) => Some(PathBuf::from(value.expose_secret())),
+        None => std::env::var_os(key).map(PathBuf::from),
+    }
 }
 
 /// The absolute paths in an argument, such as `--data=/srv/data`, or a list of them.
@@ -176,40 +186,57 @@ fn paths_in(text: &str) -> impl Iterator<Item = &Path> {
 /// program makes there would be lost to it.
 fn masks(hidden: &[PathBuf], in_use: &[PathBuf], shared: &Shared) -> Vec<PathBuf> {
     let files = existing(hidden);
-    let is_file = |path: &&PathBuf| fs::metadata(path).is_ok_and(|found| found.is_file());
-    // The directory that is named, and the one that it leads to over links: in a volume of
+    // The directory that is configured, and the one that it leads to over links: in a volume of
     // Kubernetes, the latter is replaced as a whole.
-    let named = hidden.iter().filter(is_file).filter_map(|path| path.parent()?.canonicalize().ok());
-    let real = files.iter().filter(is_file).filter_map(|path| path.parent().map(Path::to_owned));
-    let whole = named.chain(real).filter(|directory| {
-        !in_use.iter().any(|place| place.starts_with(directory))
+    let mut directories = Vec::new();
+    for path in hidden.iter().filter(|path| is_file(path)) {
+        directories.extend(path.parent().and_then(|parent| parent.canonicalize().ok()));
+    }
+    for path in files.iter().filter(|path| is_file(path)) {
+        directories.extend(path.parent().map(Path::to_owned));
+    }
+    directories.retain(|directory| {
+        !in_use.iter().any(|path| path.starts_with(directory))
             && shared.leaves_alone(directory)
             && holds_nothing_else(directory, &files)
     });
-    let whole: Vec<PathBuf> = whole.collect();
-    outermost(files.into_iter().chain(whole)).to_vec()
+    outermost(files.into_iter().chain(directories)).to_vec()
+}
+
+fn is_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|about| about.is_file())
 }
 
 /// Whether all that can be read in `directory` is hidden, and there is something.
 fn holds_nothing_else(directory: &Path, hidden: &BTreeSet<PathBuf>) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
-    let is_hidden = |path: &Path| path.ancestors().any(|above| hidden.contains(above));
-    let mut entries = entries.peekable();
-    entries.peek().is_some()
-        && entries.all(|entry| {
-            let Ok(path) = entry.map(|entry| entry.path()) else { return false };
-            if is_hidden(&path) || path.canonicalize().is_ok_and(|target| is_hidden(&target)) {
-                return true;
-            }
-            match fs::metadata(&path) {
-                Ok(found) if found.is_dir() => {
-                    fs::read_dir(&path).is_err() || holds_nothing_else(&path, hidden)
-                }
-                // A pipe is not opened: that would wait for a writer.
-                Ok(found) => found.is_file() && File::open(&path).is_err(),
-                Err(_) => false,
-            }
-        })
+    let mut is_empty = true;
+    for entry in entries {
+        is_empty = false;
+        if !entry.is_ok_and(|entry| is_hidden_or_closed(&entry.path(), hidden)) {
+            return false;
+        }
+    }
+    !is_empty
+}
+
+/// Whether a program can read nothing at `path` that is not hidden.
+fn is_hidden_or_closed(path: &Path, hidden: &BTreeSet<PathBuf>) -> bool {
+    if is_below(path, hidden) || path.canonicalize().is_ok_and(|target| is_below(&target, hidden)) {
+        return true;
+    }
+    match fs::metadata(path) {
+        Ok(about) if about.is_dir() => {
+            fs::read_dir(path).is_err() || holds_nothing_else(path, hidden)
+        }
+        // A pipe is not opened: that would wait for a writer.
+        Ok(about) => about.is_file() && File::open(path).is_err(),
+        Err(_) => false,
+    }
+}
+
+fn is_below(path: &Path, directories: &BTreeSet<PathBuf>) -> bool {
+    path.ancestors().any(|above| directories.contains(above))
 }
 
 /// The files of the bridge that a running program can read.
@@ -225,22 +252,24 @@ type Inode = (u64, u64);
 impl Coverage {
     pub(super) fn new(exposure: Option<Exposure>, masks: Option<&[PathBuf]>) -> Self {
         let files = masks.unwrap_or_default().iter();
-        let singles = files.filter_map(|path| Some((path.clone(), file(path)?))).collect();
+        let singles = files.filter_map(|path| Some((path.clone(), inode_of(path)?))).collect();
         Self { exposure, singles }
     }
 
     /// Why the program can read files of the bridge at this moment, if it can.
     pub(in crate::backend) fn exposure(&self) -> Option<Exposure> {
-        let replaced = || self.singles.iter().find(|(path, then)| file(path) != Some(*then));
-        let replaced = || replaced().map(|(path, _)| Exposure::Replaced(path.clone()));
-        self.exposure.clone().or_else(replaced)
+        if self.exposure.is_some() {
+            return self.exposure.clone();
+        }
+        let (path, _) = self.singles.iter().find(|(path, inode)| inode_of(path) != Some(*inode))?;
+        Some(Exposure::Replaced(path.clone()))
     }
 }
 
-/// Which file there is.
-fn file(path: &Path) -> Option<Inode> {
-    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    Some((found.dev(), found.ino()))
+/// The device and the number of the file at `path`; `None` if there is no file.
+fn inode_of(path: &Path) -> Option<Inode> {
+    let about = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    Some((about.dev(), about.ino()))
 }
 
 #[cfg(test)]

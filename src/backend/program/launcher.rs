@@ -16,7 +16,7 @@ use clap::Parser;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, set_no_new_privs};
 
-use super::hiding::Kept;
+use super::hiding::Hidden;
 use super::{confine, mask, powers};
 use crate::config::{Confinement, Program, ProgramSandbox};
 use crate::descriptors;
@@ -31,18 +31,18 @@ const APOLOGY: &str = "mantyx-bridge: ";
 const CANNOT_START: u8 = 127;
 
 /// The arguments after the binary's own name that make it run `program`, which is the file `file`,
-/// without what is `kept` from it.
-pub(super) fn arguments(file: &Path, program: &Program, kept: &Kept) -> Vec<OsString> {
+/// without what is `hidden` from it.
+pub(super) fn arguments(file: &Path, program: &Program, hidden: &Hidden) -> Vec<OsString> {
     let parent = format!("--parent={}", std::process::id());
     let mut line = vec![OsString::from(SUBCOMMAND), parent.into()];
     if let Some(files) = descriptors::started_with() {
         line.push(format!("--files={files}").into());
     }
-    if let Some(masks) = &kept.masks {
+    if let Some(masks) = &hidden.masks {
         line.push("--masked".into());
         line.extend(masks.iter().map(|path| option("--mask=", path)));
     }
-    line.extend(kept.forbidden.iter().map(|path| option("--forbid=", path)));
+    line.extend(hidden.forbidden.iter().map(|path| option("--forbid=", path)));
     if let ProgramSandbox::Listed(Confinement { read, write }) = &program.sandbox {
         line.push("--sandbox".into());
         line.extend(read.iter().map(|path| option("--read=", path)));

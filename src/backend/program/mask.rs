@@ -41,9 +41,9 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
             here.display()
         ));
     }
-    let had = capabilities(None).map_err(|error| cannot("read its capabilities", &error))?;
-    let had = had.permitted;
-    own_namespaces(had)?;
+    let powers_before =
+        capabilities(None).map_err(|error| cannot("read its capabilities", &error))?.permitted;
+    own_namespaces(powers_before)?;
     // What is mounted elsewhere later, such as a disk, is to be seen; the masks stay here.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(|error| cannot("keep its mounts to itself", &error))?;
@@ -54,15 +54,16 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
     // lead behind them.
     std::env::set_current_dir(&here)
         .map_err(|error| cannot("go back to its working directory", &error))?;
-    powers::keep(if geteuid().is_root() { ROOTS & had } else { CapabilitySet::empty() })
+    powers::keep(if geteuid().is_root() { ROOTS & powers_before } else { CapabilitySet::empty() })
 }
 
 /// Makes a user namespace in which every id is what it was, and a mount namespace that belongs to
-/// it.
-fn own_namespaces(had: CapabilitySet) -> Result<(), String> {
+/// it. With other ids, the program would find its own files to be another user's.
+fn own_namespaces(powers: CapabilitySet) -> Result<(), String> {
     let user = geteuid();
     let group = getegid();
-    let may_map_all = user.is_root() && had.contains(CapabilitySet::SETUID | CapabilitySet::SETGID);
+    let may_map_all =
+        user.is_root() && powers.contains(CapabilitySet::SETUID | CapabilitySet::SETGID);
     // From inside, only its own ids can be given to it.
     let mapper = if may_map_all { Some(Mapper::start()?) } else { None };
     let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNS;
@@ -89,23 +90,24 @@ struct Mapper(std::process::Child);
 
 impl Mapper {
     fn start() -> Result<Self, String> {
-        let start = || -> io::Result<std::process::Child> {
-            Command::new(std::env::current_exe()?)
-                .args([SUBCOMMAND.to_owned(), std::process::id().to_string()])
-                .env_clear()
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-        };
-        start().map(Self).map_err(|error| cannot("start the process that maps users", &error))
+        std::env::current_exe()
+            .and_then(|binary| {
+                Command::new(binary)
+                    .args([SUBCOMMAND.to_owned(), std::process::id().to_string()])
+                    .env_clear()
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+            })
+            .map(Self)
+            .map_err(|error| cannot("start the process that maps users", &error))
     }
 
     /// Lets the mapper write the maps, now that there is a namespace.
     fn map(mut self) -> Result<(), String> {
-        let told = self.0.stdin.take().map(|mut line| line.write_all(b"\n"));
-        let ended = self.0.wait();
-        match (told, ended) {
+        let go = self.0.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
+        match (go, self.0.wait()) {
             (Some(Ok(())), Ok(status)) if status.success() => Ok(()),
             (Some(Err(error)), _) | (_, Err(error)) => Err(cannot("map users", &error)),
             (_, Ok(status)) => Err(format!("cannot map users: {status}")),
@@ -115,19 +117,21 @@ impl Mapper {
 
 /// Gives the user namespace of the process that `args` name the ids of this one's, once stdin says
 /// that there is a namespace.
-pub fn write_maps(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut go = [0];
-    let mut map = || -> io::Result<()> {
-        let pid = args.next().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
-        let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
-        io::stdin().read_exact(&mut go)?;
-        for file in ["uid_map", "gid_map"] {
-            let own = fs::read_to_string(format!("/proc/self/{file}"))?;
-            fs::write(format!("/proc/{pid}/{file}"), identity(&own))?;
-        }
-        Ok(())
+pub fn write_maps(args: impl Iterator<Item = OsString>) -> ExitCode {
+    if try_write_maps(args).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn try_write_maps(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let Some(pid) = args.next().and_then(|pid| pid.to_str()?.parse::<u32>().ok()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
     };
-    if map().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let mut go = [0];
+    io::stdin().read_exact(&mut go)?;
+    for file in ["uid_map", "gid_map"] {
+        let own = fs::read_to_string(format!("/proc/self/{file}"))?;
+        fs::write(format!("/proc/{pid}/{file}"), identity(&own))?;
+    }
+    Ok(())
 }
 
 /// A map of ids that leaves each as it is, for all ids that the namespace with the map `own` has.

@@ -67,8 +67,11 @@ impl Mark {
 
     /// Reads what [`Self::as_str`] has given.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let is_mark = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_mark.then(|| Self(text.to_owned()))
+        if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Some(Self(text.to_owned()))
+        } else {
+            None
+        }
     }
 }
 
@@ -99,16 +102,18 @@ pub fn adopt() {
     if ADOPTS.swap(true, Ordering::AcqRel) {
         return;
     }
-    let begin = || {
-        set_child_subreaper(Some(getpid()))?;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let keeper = std::thread::Builder::new().name("orphans".to_owned());
-        keeper.spawn(move || runtime.block_on(keep()))
-    };
-    if let Err(error) = begin() {
+    if let Err(error) = start_keeper() {
         ADOPTS.store(false, Ordering::Release);
         warn!(%error, "processes that programs detach are not ended with them");
     }
+}
+
+fn start_keeper() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let keeper = std::thread::Builder::new().name("orphans".to_owned());
+    keeper.spawn(move || runtime.block_on(keep()))?;
+    Ok(())
 }
 
 /// A command of the standard library or of tokio.
@@ -193,50 +198,53 @@ async fn keep() {
     let mut pause = first;
     let mut empty = HashMap::default();
     loop {
-        let is_left = look(&mut empty);
+        let may_be_left = look(&mut empty);
         LOOKED.notify_waiters();
         tokio::select! {
             _ = child_ends.recv() => (),
             () = NEWS.notified() => pause = first,
             // What an orphan leaves behind when it ends is not announced.
-            () = sleep(pause), if is_left => pause = longest.min(2 * pause),
+            () = sleep(pause), if may_be_left => pause = longest.min(2 * pause),
         }
     }
 }
 
-/// One look at the orphans. Says whether something of an ended program may be left. `empty` has the
+/// One look at the orphans. Returns whether something of an ended program may be left. `empty` has the
 /// orphans that show no environment, and since when.
+///
+/// The guard forgets a mark only if no orphan is in doubt: one that becomes another program shows no
+/// environment for a moment, and with a forgotten mark it would outlive the bridge.
 fn look(empty: &mut HashMap<Pid, Instant>) -> bool {
     // Before the orphans: what a program has detached is an orphan once its parent has ended.
-    let ended = ENDED.lock().clone();
+    let programs = ENDED.lock().clone();
     let over: Vec<&Mark> =
-        ended.iter().filter(|(_, leader)| has_ended(**leader)).map(|(mark, _)| mark).collect();
+        programs.iter().filter(|(_, leader)| has_ended(**leader)).map(|(mark, _)| mark).collect();
     let orphans = living_orphans();
     empty.retain(|orphan, _| orphans.contains(orphan));
-    let mut seen = BTreeSet::new();
-    let mut is_in_doubt = false;
+    let mut living_marks = BTreeSet::new();
+    let mut any_in_doubt = false;
     for orphan in orphans {
         match shown_mark(orphan) {
-            Shown::Mark(mark) if ended.contains_key(&mark) => {
+            Shown::Mark(mark) if programs.contains_key(&mark) => {
                 // Its number cannot become another process's: only this thread waits for it.
                 let _sent = kill_process(orphan, Signal::KILL).is_ok();
-                seen.insert(mark);
+                living_marks.insert(mark);
             }
             Shown::Mark(_) | Shown::None => drop(empty.remove(&orphan)),
             Shown::Nothing => {
                 let since = *empty.entry(orphan).or_insert_with(Instant::now);
-                is_in_doubt |= since.elapsed() < MAX_EMPTY || is_ending(orphan);
+                any_in_doubt |= since.elapsed() < MAX_EMPTY || is_ending(orphan);
             }
         }
     }
-    let mut left = ENDED.lock();
-    if !is_in_doubt {
-        for mark in over.into_iter().filter(|mark| !seen.contains(mark)) {
-            left.remove(mark);
+    let mut remaining = ENDED.lock();
+    if !any_in_doubt {
+        for mark in over.into_iter().filter(|mark| !living_marks.contains(mark)) {
+            remaining.remove(mark);
             guard::forget(mark);
         }
     }
-    !left.is_empty()
+    !remaining.is_empty()
 }
 
 /// Whether the process of a program has ended, be it that its starter has yet to wait for it.
@@ -278,8 +286,9 @@ fn children() -> BTreeSet<NonZeroI32> {
 
 fn listed_children() -> BTreeSet<NonZeroI32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
-    let lists: Vec<String> = lists.filter_map(Result::ok).collect();
+    let lists: Vec<String> = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .collect();
     if lists.is_empty() {
         // A kernel without these lists.
         let own = getpid();
@@ -332,24 +341,23 @@ enum Shown {
 /// Reads the environment of a process. A sandboxed process lies in a user namespace that this user
 /// owns, so that its environment can be read, too.
 fn shown_mark(pid: Pid) -> Shown {
-    let environment = File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-    let environment = match environment {
+    let environment = match File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())) {
         Ok(environment) => environment,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Shown::None,
         // It is about to end, and has no memory left.
         Err(_) => return Shown::Nothing,
     };
     let variables = BufReader::new(environment.take(MAX_ENVIRONMENT)).split(0);
-    let mut shown = Shown::Nothing;
+    let mut result = Shown::Nothing;
     for variable in variables.map_while(Result::ok) {
         let text = str::from_utf8(&variable).unwrap_or_default();
         let value = text.strip_prefix(VARIABLE).and_then(|rest| rest.strip_prefix('='));
         if let Some(mark) = value.and_then(Mark::parse) {
             return Shown::Mark(mark);
         }
-        shown = Shown::None;
+        result = Shown::None;
     }
-    shown
+    result
 }
 
 /// Kills all processes of this system that have one of `marks`: for the guard, when the daemon has
@@ -361,12 +369,12 @@ pub(super) fn kill_marked(marks: &BTreeSet<Mark>) {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut empty = 0;
     for _ in 0..MAX_ROUNDS {
-        let found: Vec<OwnedFd> = processes().filter_map(|id| marked(id, marks)).collect();
-        empty = if found.is_empty() { empty + 1 } else { 0 };
+        let processes: Vec<OwnedFd> = processes().filter_map(|id| marked(id, marks)).collect();
+        empty = if processes.is_empty() { empty + 1 } else { 0 };
         if empty == EMPTY_ROUNDS {
             return;
         }
-        for process in found {
+        for process in processes {
             let _sent = pidfd_send_signal(process.as_fd(), Signal::KILL).is_ok();
         }
         #[expect(clippy::disallowed_methods, reason = "the guard has no runtime")]

@@ -42,10 +42,10 @@ pub(super) async fn spawn(mut command: Command, mark: Mark) -> io::Result<Starte
 fn start() -> Option<SyncSender<Job>> {
     let (sender, jobs) = sync_channel::<Job>(QUEUE);
     let thread = std::thread::Builder::new().name("start-programs".to_owned());
-    // Without its thread, no program of any backend could be started any more. Whoever waits for a
-    // job that panicked is told by the reply, which is dropped with it.
+    // A job that panics must not end the thread: then no program of any backend could be started. The
+    // caller of that job learns of it, as its reply is dropped.
     let running = thread.spawn(move || {
         jobs.into_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(job))));
     });
-    running.is_ok().then_some(sender)
+    if running.is_ok() { Some(sender) } else { None }
 }

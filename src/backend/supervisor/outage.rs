@@ -28,7 +28,7 @@ const QUIET_LIFE: Duration = Duration::from_secs(10 * 60);
 
 /// The least time between an attempt and one that an operator or app asks for.
 const ASKED_GAP: Duration = Duration::from_secs(1);
-/// The least time between two attempts that somebody asks for while the credential is refused: an app
+/// The least time between two attempts that a user asks for while the credential is refused: an app
 /// that asks in a loop must not lock the account.
 const ASKED_REFUSED_GAP: Duration = Duration::from_secs(60);
 /// The least time between an attempt and one that a call needs.
@@ -55,7 +55,7 @@ pub(super) struct Outage {
     last_refresh_failure: Option<Instant>,
     /// The log has said that the peer's resources and prompts were not listed.
     pub(super) features_told: bool,
-    /// When the last attempt was that somebody asked for.
+    /// When the last attempt was that a user asked for.
     last_asked: Option<Instant>,
     waits: Backoff,
     refused_waits: Backoff,
@@ -139,8 +139,7 @@ impl Outage {
     /// Notes a failed refresh on a connection that lives; how often refreshes have failed, if the log
     /// tells of this one.
     pub(super) fn refresh_failed(&mut self, now: Instant) -> Option<u32> {
-        let is_quiet = |last: Instant| now.duration_since(last) >= QUIET_LIFE;
-        if self.last_refresh_failure.is_none_or(is_quiet) {
+        if self.last_refresh_failure.is_none_or(|last| now.duration_since(last) >= QUIET_LIFE) {
             self.refresh_failures = 0;
         }
         self.last_refresh_failure = Some(now);
@@ -156,9 +155,12 @@ impl Outage {
     /// The log tells of the failures 1, 4, 16, 64 and so on: a failure that repeats for a night must
     /// not fill a disk, and the count says that it repeats.
     fn told(&mut self, failures: u32) -> Option<u32> {
-        let is_told = failures.is_power_of_two() && failures.trailing_zeros().is_multiple_of(2);
-        self.is_told |= is_told;
-        is_told.then_some(failures)
+        if failures.is_power_of_two() && failures.trailing_zeros().is_multiple_of(2) {
+            self.is_told = true;
+            Some(failures)
+        } else {
+            None
+        }
     }
 
     /// Whether the log tells that the backend works now: it has told of a failure, or of nothing yet.
@@ -178,9 +180,10 @@ impl Outage {
         } else {
             self.waits.next_wait()
         };
-        let pause = self.last.and_then(|last| last.pause);
-        let pause = pause.map(|end| end.saturating_duration_since(Instant::now()));
-        wait.max(pause.unwrap_or_default())
+        match self.last.and_then(|last| last.pause) {
+            Some(pause_end) => wait.max(pause_end.saturating_duration_since(Instant::now())),
+            None => wait,
+        }
     }
 
     /// The earliest time for an attempt that an operator or an app asks for.
@@ -190,10 +193,10 @@ impl Outage {
 
     /// Whether an ask leads to an attempt now. One that does not is answered without an attempt.
     pub(super) fn takes_ask(&mut self, now: Instant) -> bool {
-        let is_refused = self.last.is_some_and(Failure::is_refusal);
-        let is_early = self.last_asked.is_some_and(|asked| now < asked + ASKED_REFUSED_GAP);
-        let is_paused = self.last.and_then(|last| last.pause).is_some_and(|end| now < end);
-        if is_paused || (is_refused && is_early) {
+        let asked_lately = self.last_asked.is_some_and(|asked| now < asked + ASKED_REFUSED_GAP);
+        if let Some(last) = self.last
+            && (last.pause.is_some_and(|end| now < end) || (last.is_refusal() && asked_lately))
+        {
             return false;
         }
         self.last_asked = Some(now);

@@ -91,12 +91,12 @@ impl Supervisor {
         self.starting(StartStage::Queued, outage);
         let Some(turn) = self.turn(program, outage, stop).await else { return Established::Over };
         self.starting(StartStage::Running, outage);
-        let begun = Instant::now();
+        let start = Instant::now();
         let patience = self.timing.borrow().start_timeout;
         self.dial.log_starts(if outage.is_over() { StartLog::Full } else { StartLog::Quiet });
         let dialled = {
             let mut dial = pin!(self.dial.dial());
-            let mut reports = interval_at(begun + REPORT, REPORT);
+            let mut reports = interval_at(start + REPORT, REPORT);
             let mut has_place = true;
             loop {
                 tokio::select! {
@@ -104,15 +104,15 @@ impl Supervisor {
                     dialled = &mut dial => break Some(dialled),
                     () = stop.cancelled() => break None,
                     () = self.lease.lost() => break None,
-                    () = sleep_until(begun + patience) => {
+                    () = sleep_until(start + patience) => {
                         let what = format!("it did not finish its start within {patience:?}");
                         break Some(Err(self.dial.overdue(what)));
                     }
-                    () = sleep_until(begun + PLACE), if has_place => {
+                    () = sleep_until(start + PLACE), if has_place => {
                         turn.give_place_back();
                         has_place = false;
                     }
-                    _ = reports.tick() => self.report_start(begun),
+                    _ = reports.tick() => self.report_start(start),
                 }
             }
             // Here the attempt is dropped, if it has not ended.
@@ -126,8 +126,8 @@ impl Supervisor {
         match dialled {
             Some(Ok(peer)) => {
                 // A machine that is too busy to start the program in time is too busy for its list.
-                let left = patience.saturating_sub(begun.elapsed());
-                let first_read = left.max(self.timing.borrow().timeout);
+                let remaining = patience.saturating_sub(start.elapsed());
+                let first_read = remaining.max(self.timing.borrow().timeout);
                 Established::Connected { peer, first_read }
             }
             Some(Err(error)) => Established::Failed(error),
@@ -147,16 +147,16 @@ impl Supervisor {
             let rank = if outage.start_failed { first_rank.after_failure() } else { first_rank };
             program.join(rank)
         });
-        let mut is_wanted = false;
+        let mut in_hurry = false;
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
                 () = self.lease.lost() => return None,
                 turn = waiting.granted() => return Some(turn),
-                () = self.demand.wanted(), if !is_wanted => {
+                () = self.demand.wanted(), if !in_hurry => {
                     waiting.hurry();
-                    is_wanted = true;
+                    in_hurry = true;
                 }
             }
         }

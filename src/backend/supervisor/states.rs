@@ -16,13 +16,13 @@ use crate::error_chain::error_chain;
 use crate::model::Catalog;
 
 impl Supervisor {
-    /// Notes how far the program's start is. A backend whose last start has failed
-    /// stays `down` meanwhile: one that never starts must not look as if it were about to.
+    /// Notes how far the program's start is. A backend whose last start has failed stays `down`
+    /// meanwhile: one that never starts must not look as if it were about to.
     pub(super) fn starting(&self, stage: StartStage, outage: &Outage) {
-        let is_shown = !outage.start_failed;
+        let start_failed = outage.start_failed;
         self.registry.note(&self.lease, |known| {
             known.start = Some(stage);
-            if is_shown {
+            if !start_failed {
                 known.phase = Phase::Starting;
             }
         });
@@ -50,12 +50,12 @@ impl Supervisor {
         let tools = catalog.tool_count();
         let about = connection.peer.about();
         let revision = about.protocol_version.clone();
-        let mut has_recovered = false;
-        let mut has_changed = false;
+        let mut recovered = false;
+        let mut new_catalog = false;
         self.registry.write(&self.lease, |known| {
             let digest = known.catalog.as_ref().map(|catalog| catalog.digest());
-            has_changed = digest != Some(catalog.digest());
-            has_recovered = known.phase != Phase::Ready;
+            new_catalog = digest != Some(catalog.digest());
+            recovered = known.phase != Phase::Ready;
             known.phase = Phase::Ready;
             known.connection = Some(connection.clone());
             known.start = None;
@@ -68,7 +68,7 @@ impl Supervisor {
             known.last_failure = None;
             known.connections += u64::from(reason == Reason::Connected);
         });
-        if has_changed || (has_recovered && outage.tells_recovery()) {
+        if new_catalog || (recovered && outage.tells_recovery()) {
             info!(backend = %self.lease.name, tools, revision, reason = reason.as_str(), "ready");
         } else {
             debug!(backend = %self.lease.name, tools, reason = reason.as_str(), "refreshed, nothing new");

@@ -85,8 +85,11 @@ impl Reader<'_> {
         let endpoint = self.endpoint()?;
         let queue = self.number(["OTEL_BSP_MAX_QUEUE_SIZE"], 2048, MAX_QUEUE);
         let batch = self.number(["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 512, MAX_BATCH);
-        let timeout = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-        let timeout = self.number(timeout, 10_000, MAX_MILLIS);
+        let timeout = self.number(
+            ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"],
+            10_000,
+            MAX_MILLIS,
+        );
         let delay = self.number(["OTEL_BSP_SCHEDULE_DELAY"], 5_000, MAX_MILLIS);
         Some(ExportSettings {
             endpoint,
@@ -112,13 +115,14 @@ impl Reader<'_> {
     }
 
     fn endpoint(&mut self) -> Option<Url> {
-        let of_all_signals = || {
-            let base = self.var(["OTEL_EXPORTER_OTLP_ENDPOINT"]);
-            let (name, base) = base.unwrap_or(("OTEL_TRACES_EXPORTER", LOCAL.to_owned()));
-            (name, format!("{}/{PATH}", base.trim_end_matches('/')))
+        let (name, text) = match self.var(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]) {
+            Some(endpoint) => endpoint,
+            None => {
+                let base = self.var(["OTEL_EXPORTER_OTLP_ENDPOINT"]);
+                let (name, base) = base.unwrap_or(("OTEL_TRACES_EXPORTER", LOCAL.to_owned()));
+                (name, format!("{}/{PATH}", base.trim_end_matches('/')))
+            }
         };
-        let (name, text) =
-            self.var(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]).unwrap_or_else(of_all_signals);
         match Url::parse(&text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Some(url),
             _ => self.flaw(name, "is no http or https address; no spans are exported"),
@@ -140,13 +144,9 @@ impl Reader<'_> {
     fn headers(&mut self) -> HeaderMap {
         let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
         let Some((name, text)) = self.var(names) else { return HeaderMap::new() };
-        let header = |(key, value): (String, String)| {
-            Some((HeaderName::try_from(key).ok()?, http_client::sensitive(&value).ok()?))
-        };
-        let read: Option<HeaderMap> =
-            pairs(&text).and_then(|pairs| pairs.into_iter().map(header).collect());
         // The message must not quote the value, which may be secret.
-        read.or_else(|| self.flaw(name, "is no list of `name=value`; no headers are sent"))
+        parse_headers(&text)
+            .or_else(|| self.flaw(name, "is no list of `name=value`; no headers are sent"))
             .unwrap_or_default()
     }
 
@@ -158,14 +158,15 @@ impl Reader<'_> {
                 .or_else(|| self.flaw(name, "is no list of `key=value`; it is passed over"))
                 .unwrap_or_default(),
         };
-        let given = |key: &str| attributes.iter().any(|(known, _)| known == key);
-        let service = self.var(["OTEL_SERVICE_NAME"]).map(|(_, name)| name);
-        let usual = (!given("service.name")).then(|| SERVICE.to_owned());
-        let version = (!given("service.version")).then(|| env!("CARGO_PKG_VERSION").to_owned());
-        for (key, value) in [("service.name", service.or(usual)), ("service.version", version)] {
-            if let Some(value) = value {
-                attributes.retain(|(known, _)| known != key);
-                attributes.push((key.to_owned(), value));
+        if let Some((_, service)) = self.var(["OTEL_SERVICE_NAME"]) {
+            attributes.retain(|(key, _)| key != "service.name");
+            attributes.push(("service.name".to_owned(), service));
+        }
+        for (name, value) in
+            [("service.name", SERVICE), ("service.version", env!("CARGO_PKG_VERSION"))]
+        {
+            if !attributes.iter().any(|(key, _)| key == name) {
+                attributes.push((name.to_owned(), value.to_owned()));
             }
         }
         attributes
@@ -185,22 +186,35 @@ impl Reader<'_> {
         let Some((name, text)) = self.var(["OTEL_TRACES_SAMPLER_ARG"]) else {
             return Sampler::default();
         };
-        let share =
-            text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Sampler::with_share);
-        share.or_else(|| self.flaw(name, "is not a number of 0 to 1; it is 1")).unwrap_or_default()
+        match text.parse() {
+            Ok(share) if (0.0..=1.0).contains(&share) => Sampler::with_share(share),
+            _ => self.flaw(name, "is not a number of 0 to 1; it is 1").unwrap_or_default(),
+        }
     }
 }
 
 /// A list in the form of W3C Baggage: `key=value,…`, with percent-encoded values. A `;` and what
 /// follows it belong to the value, as in other implementations.
 fn pairs(text: &str) -> Option<Vec<(String, String)>> {
-    let pair = |pair: &str| {
-        let (key, value) = pair.split_once('=')?;
-        let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
-        let key = key.trim();
-        (!key.is_empty()).then(|| (key.to_owned(), value.into_owned()))
-    };
     text.split(',').filter(|part| !part.trim().is_empty()).map(pair).collect()
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (name, encoded) = text.split_once('=')?;
+    let key = name.trim();
+    if key.is_empty() {
+        return None;
+    }
+    let value = percent_decode_str(encoded.trim()).decode_utf8().ok()?;
+    Some((key.to_owned(), value.into_owned()))
+}
+
+fn parse_headers(text: &str) -> Option<HeaderMap> {
+    let mut headers = Vec::new();
+    for (key, value) in pairs(text)? {
+        headers.push((HeaderName::try_from(key).ok()?, http_client::sensitive(&value).ok()?));
+    }
+    Some(headers.into_iter().collect())
 }
 
 #[cfg(test)]

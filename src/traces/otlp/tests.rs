@@ -58,7 +58,7 @@ async fn a_batch_is_full_or_has_waited() {
 #[tokio::test]
 async fn a_stop_makes_one_attempt_and_ends() {
     let (traces, exporter) = exporter();
-    let counted = Arc::clone(&exporter.counted);
+    let counted = Arc::clone(&exporter.counts);
     spans(&traces, 7);
     let stop = CancellationToken::new();
     stop.cancel();
@@ -72,7 +72,7 @@ async fn a_stop_waits_two_seconds_for_a_collector_that_hangs() {
     // Connections are made, and nobody takes them.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (traces, exporter) = exporter_to(&format!("http://{}", listener.local_addr().unwrap()));
-    let counted = Arc::clone(&exporter.counted);
+    let counted = Arc::clone(&exporter.counts);
     spans(&traces, 7);
     let (stop, begun) = (CancellationToken::new(), Instant::now());
     stop.cancel();

@@ -80,7 +80,7 @@ async fn threads_are_bounded_and_the_oldest_go() {
         threads.leave(&run(&threads, &number.to_string()), thread("c", None));
         advance(Duration::from_millis(1)).await;
     }
-    assert!(threads.kept.lock().len() <= MAX_THREADS);
+    assert!(threads.entries.lock().len() <= MAX_THREADS);
     assert_eq!(threads.enter(&run(&threads, "0")), Thread::default());
     let newest = run(&threads, &MAX_THREADS.to_string());
     assert_eq!(threads.enter(&newest), thread("c", None));
@@ -90,7 +90,7 @@ async fn threads_are_bounded_and_the_oldest_go() {
 async fn ids_of_any_length_are_not_kept() {
     let threads = Threads::default();
     threads.leave(&run(&threads, "r"), thread(&"c".repeat(MAX_ID + 1), None));
-    assert!(threads.kept.lock().is_empty());
+    assert!(threads.entries.lock().is_empty());
 }
 
 /// The conversations with the agent `name` at `endpoint`, after a start with the file at `path`.
@@ -162,10 +162,10 @@ async fn a_file_forgets_the_oldest_as_well() {
     for number in 0..=MAX_THREADS {
         threads.leave(&run(&threads, &number.to_string()), thread("c", None));
     }
-    let kept = threads.kept.lock().len();
+    let kept = threads.entries.lock().len();
     journal.close();
     let (journal, threads) = started(&path, "hr", "here");
-    assert!(kept <= MAX_THREADS && threads.kept.lock().len() == kept, "{kept}");
+    assert!(kept <= MAX_THREADS && threads.entries.lock().len() == kept, "{kept}");
     assert_eq!(threads.enter(&run(&threads, "0")), Thread::default());
     assert_eq!(threads.enter(&run(&threads, &MAX_THREADS.to_string())), thread("c", None));
     journal.close();

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::backend::peer::ReadPermission;
 use crate::backend::registry::Phase;
+use crate::model::AppName;
 use crate::model::rights::CallRefusal;
 
 /// Whether the client may read, until a test takes that away.

@@ -24,7 +24,7 @@ const BASES: [&str; 6] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// The same below a home, where no variable names them.
+/// Base directories below a home, where no variable names them.
 const BASES_AT_HOME: [&str; 5] =
     [".config", ".cache", ".local/share", ".local/state", ".local/bin"];
 
@@ -59,16 +59,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Those of the bridge, and of `program` as its `env` says.
+    /// The directories that the bridge shares, and those of `program` as its `env` says.
     pub(super) fn with(program: &Program) -> Self {
-        let values = |key: &str| -> Vec<PathBuf> {
-            let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
-            let inherited = std::env::var_os(key).map(PathBuf::from);
-            let paths = own.into_iter().chain(inherited).filter(|path| path.is_absolute());
-            paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
-        };
-        let bases = BASES.into_iter().flat_map(values).collect();
-        Self { homes: values("HOME"), bases }
+        let bases = BASES.into_iter().flat_map(|key| directories_in(program, key)).collect();
+        Self { homes: directories_in(program, "HOME"), bases }
     }
 
     /// Whether no other program creates `directory` or puts anything into it.
@@ -88,25 +82,36 @@ impl Shared {
             .flat_map(|home| BASES_AT_HOME.into_iter().chain(AT_HOME).map(|path| home.join(path)));
         let tops = TOP.iter().map(|name| Path::new("/").join(name));
         let below_var =
-            ["lib", "cache", "log", "spool", "tmp"].map(|it| Path::new("/var").join(it));
-        let all = below_homes.chain(tops).chain(below_var);
-        let all = all.chain(self.homes.iter().chain(&self.bases).cloned());
-        all.chain([std::env::temp_dir()]).any(|shared| shared.starts_with(directory))
+            ["lib", "cache", "log", "spool", "tmp"].map(|name| Path::new("/var").join(name));
+        below_homes
+            .chain(tops)
+            .chain(below_var)
+            .chain(self.homes.iter().chain(&self.bases).cloned())
+            .chain([std::env::temp_dir()])
+            .any(|shared| shared.starts_with(directory))
     }
 
     /// Whether `directory` is where a program or a service keeps its files: `~/.aws`, `~/.config/gh`,
     /// `/var/lib/postgresql`.
     fn is_below(&self, directory: &Path) -> bool {
-        let hidden_at_home = |home: &PathBuf| {
-            let below = directory.strip_prefix(home).ok();
-            below.is_some_and(|path| {
-                path.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
-            })
-        };
-        self.homes.iter().any(hidden_at_home)
+        self.homes.iter().any(|home| has_hidden_part(directory, home))
             || self.bases.iter().any(|base| directory.starts_with(base))
             || OF_SERVICES.iter().any(|top| directory.starts_with(top))
     }
+}
+
+/// The directories in the variable `key`, as `program` and as the bridge have it.
+fn directories_in(program: &Program, key: &str) -> Vec<PathBuf> {
+    let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
+    let inherited = std::env::var_os(key).map(PathBuf::from);
+    let paths = own.into_iter().chain(inherited).filter(|path| path.is_absolute());
+    paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
+}
+
+/// Whether `directory` is below `home` with a part that begins with a dot.
+fn has_hidden_part(directory: &Path, home: &Path) -> bool {
+    let Ok(below) = directory.strip_prefix(home) else { return false };
+    below.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
 }
 
 /// Whether programs of the bridge's user can put nothing there: a mounted volume of secrets.

@@ -92,8 +92,8 @@ fn file_that_the_program_is_told_of_is_in_use() {
         ..program(&[], ProgramSandbox::Masked)
     };
     let whole = |text: String| {
-        let kept = kept(&told(text), Path::new("/bin/x"), true);
-        kept.masks.is_some_and(|masks| masks == [root.join("data")])
+        let hidden = hidden(&told(text), Path::new("/bin/x"), true);
+        hidden.masks.is_some_and(|masks| masks == [root.join("data")])
     };
     assert!(whole("x".to_owned()));
     assert!(whole(root.join("database").display().to_string()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Parser as _;
 
 use super::{Order, SUBCOMMAND, arguments};
-use crate::backend::program::hiding::Kept;
+use crate::backend::program::hiding::Hidden;
 use crate::config::{Confinement, Program, ProgramSandbox, Written};
 
 fn read(args: &[&str]) -> Result<Order, clap::Error> {
@@ -18,12 +18,12 @@ fn read(args: &[&str]) -> Result<Order, clap::Error> {
 #[test]
 fn arguments_of_the_launcher_are_read_as_written() {
     let sandbox = Confinement { read: vec!["/a b".into(), "--".into()], write: vec!["/=c".into()] };
-    let kept = Kept { masks: Some(vec!["/m n".into()]), forbidden: vec!["/--".into()] };
-    for (sandbox, kept) in [
-        (ProgramSandbox::Masked, Kept::default()),
-        (ProgramSandbox::Masked, Kept { masks: Some(Vec::new()), forbidden: Vec::new() }),
-        (ProgramSandbox::Listed(Confinement::default()), Kept::default()),
-        (ProgramSandbox::Listed(sandbox), kept),
+    let hidden = Hidden { masks: Some(vec!["/m n".into()]), forbidden: vec!["/--".into()] };
+    for (sandbox, hidden) in [
+        (ProgramSandbox::Masked, Hidden::default()),
+        (ProgramSandbox::Masked, Hidden { masks: Some(Vec::new()), forbidden: Vec::new() }),
+        (ProgramSandbox::Listed(Confinement::default()), Hidden::default()),
+        (ProgramSandbox::Listed(sandbox), hidden),
     ] {
         let program = Program {
             command: "x".into(),
@@ -34,7 +34,7 @@ fn arguments_of_the_launcher_are_read_as_written() {
             hidden: Arc::default(),
             secrets: Arc::default(),
         };
-        let mut line = arguments(Path::new("/bin/x"), &program, &kept).into_iter();
+        let mut line = arguments(Path::new("/bin/x"), &program, &hidden).into_iter();
         assert_eq!(line.next().unwrap(), SUBCOMMAND);
         let order = Order::try_parse_from(line).unwrap();
         assert_eq!(order.parent, Some(std::process::id()));
@@ -45,8 +45,11 @@ fn arguments_of_the_launcher_are_read_as_written() {
         assert_eq!(order.sandbox, lists.is_some());
         let Confinement { read, write } = lists.unwrap_or_default();
         assert_eq!((order.read, order.write), (read, write));
-        assert_eq!(order.masked, kept.masks.is_some());
-        assert_eq!((order.mask, order.forbid), (kept.masks.unwrap_or_default(), kept.forbidden));
+        assert_eq!(order.masked, hidden.masks.is_some());
+        assert_eq!(
+            (order.mask, order.forbid),
+            (hidden.masks.unwrap_or_default(), hidden.forbidden)
+        );
         assert_eq!(order.line, ["/bin/x", "--", "-a b"]);
     }
 }
