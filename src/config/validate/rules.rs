@@ -26,10 +26,9 @@ impl Validator<'_> {
         allow: Option<&List<String>>,
         deny: Option<&At<Written>>,
     ) -> ToolFilter {
-        let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
         ToolFilter {
             allow: allow.map(|at| self.plain_globs(at)),
-            deny: deny.map(denied).unwrap_or_default(),
+            deny: deny.map(|list| self.rules(list.node, &list.value.0)).unwrap_or_default(),
         }
     }
 
@@ -79,11 +78,13 @@ impl Validator<'_> {
     }
 
     fn glob(&self, At { value, node }: &At<String>, cure: &str) -> Option<Glob> {
-        let told = |error: globset::Error| {
-            let values: Values<'_> = &[("glob", value), ("why", error.kind()), ("cure", &cure)];
-            self.error(*node, "no_glob", values);
-        };
-        Glob::new(value).map_err(told).ok()
+        match Glob::new(value) {
+            Ok(glob) => Some(glob),
+            Err(error) => {
+                let values: Values<'_> = &[("glob", value), ("why", error.kind()), ("cure", &cure)];
+                self.refuse(*node, "no_glob", values)
+            }
+        }
     }
 
     fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
@@ -92,12 +93,12 @@ impl Validator<'_> {
             self.needed(*node, path, "condition_path", &[])?;
         let keys = keys(path).or_else(|| self.refuse(*path_node, "no_pointer", &[("path", &path)]));
         let cure = "write a text as the argument has it, with * for any characters";
-        let tests = [
+        let comparisons = [
             gt.as_ref().map(|at| Some(Test::Gt(self.limit(at)?))),
             lt.as_ref().map(|at| Some(Test::Lt(self.limit(at)?))),
             glob.as_ref().map(|at| Some(Test::Glob(self.glob(at, cure)?.compile_matcher()))),
         ];
-        let mut tests = tests.into_iter().flatten();
+        let mut tests = comparisons.into_iter().flatten();
         match (tests.next(), tests.next()) {
             (Some(test), None) => Some(Condition { path: path.clone(), keys: keys?, test: test? }),
             (None, _) => self.missing(*node, "no_comparison", &[]),
@@ -106,8 +107,7 @@ impl Validator<'_> {
     }
 
     fn limit(&self, &At { value, node }: &At<f64>) -> Option<f64> {
-        let refuse = || self.refuse(node, "no_limit", &[]);
-        if value.is_finite() { Some(value) } else { refuse() }
+        if value.is_finite() { Some(value) } else { self.refuse(node, "no_limit", &[]) }
     }
 
     /// Reads an MCP server's `approve`: globs of the server's names, and the word.
@@ -142,18 +142,17 @@ impl Validator<'_> {
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
         let file_format::Quota { calls, per, identical } = &at.value;
         let length = self.duration(per.as_ref(), MAX_REFRESH, "");
-        let missing = |name| self.missing(at.node, name, &[]);
-        let of_time = match (calls, length) {
+        let calls_per = match (calls, length) {
             (Some(calls), Some(length)) => {
                 self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
                 Some((calls.value.0, length))
             }
             (None, None) if identical.is_some() => None,
-            (None, None) => return missing("empty_quota"),
-            (Some(_), None) => return missing("no_per"),
-            (None, Some(_)) => return missing("no_calls"),
+            (None, None) => return self.missing(at.node, "empty_quota", &[]),
+            (Some(_), None) => return self.missing(at.node, "no_per", &[]),
+            (None, Some(_)) => return self.missing(at.node, "no_calls", &[]),
         };
-        Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
+        Some(Quota { calls: calls_per, identical: identical.as_ref().map(|at| at.value.0) })
     }
 
     fn at_most(&self, node: NodeId, count: usize, most: usize, what: &str) {
@@ -163,7 +162,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether this is the word among the globs that stands for all tools which may destroy something.
+/// `destructive` is no glob: it stands for all tools that may destroy something.
 fn is_word(at: &At<GlobOrRule>) -> bool {
     matches!(&at.value, GlobOrRule::Glob(glob) if glob == "destructive")
 }
