@@ -120,13 +120,14 @@ fn report(path: Option<&Path>, env: &Environment, look: fn(&Config) -> Kept) -> 
 /// A warning for each program that could read the bridge's own files, on this system and as this
 /// user.
 fn exposures(config: &Config) -> Vec<String> {
-    let programs = config.backends.values().filter_map(|it| Some((&it.name, it.program()?)));
+    let programs =
+        config.backends.values().filter_map(|backend| Some((&backend.name, backend.program()?)));
     let launcher = std::env::current_exe().ok();
-    let exposed = programs.filter_map(|(name, program)| {
+    let warnings = programs.filter_map(|(name, program)| {
         let exposed = exposure(program, &possible(launcher.as_deref()))?;
         Some(format!("{name}: {exposed} {}", exposed.cure()))
     });
-    exposed.collect()
+    warnings.collect()
 }
 
 /// `mantyx-bridge check`.
@@ -259,8 +260,6 @@ impl Serialize for BackendPlan {
 /// How a backend is reached: the exact arguments of a program, but only the names of its variables,
 /// and of headers.
 fn reached(target: &Target) -> Vec<Member> {
-    let headers = |all: &HeaderMap| ("headers", json!(texts(all.keys())));
-    let secured = |tls| ("tls", json!(tls_plan(tls)));
     match target {
         Target::Mcp(Mcp::Stdio(program))
         | Target::Local(Local { action: Action::Command(program), .. }) => {
@@ -271,7 +270,6 @@ fn reached(target: &Target) -> Vec<Member> {
                 ProgramSandbox::Off => json!("off"),
                 ProgramSandbox::Secrets => json!("secrets"),
                 ProgramSandbox::Listed(Confinement { read, write }) => {
-                    let paths = |all: &[PathBuf]| texts(all.iter().map(|path| path.display()));
                     json!({ "read": paths(read), "write": paths(write) })
                 }
             };
@@ -318,6 +316,18 @@ fn reached(target: &Target) -> Vec<Member> {
     }
 }
 
+fn headers(headers: &HeaderMap) -> Member {
+    ("headers", json!(texts(headers.keys())))
+}
+
+fn paths(paths: &[PathBuf]) -> Vec<String> {
+    texts(paths.iter().map(|path| path.display()))
+}
+
+fn secured(tls: &Option<Tls>) -> Member {
+    ("tls", json!(tls_plan(tls)))
+}
+
 /// Unusual TLS settings for one server: the number of authorities that replace the machine's, and
 /// whether the server gets a client certificate.
 fn tls_plan(tls: &Option<Tls>) -> Option<Value> {
@@ -353,9 +363,14 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => quoted(&items.iter().map(text).collect::<Vec<_>>()),
         Value::Object(members) => {
-            let shown = members.iter().map(|(key, value)| (key, text(value)));
-            let shown = shown.filter(|(_, value)| !value.is_empty());
-            shown.map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join("; ")
+            let mut pieces = Vec::new();
+            for (key, value) in members {
+                let words = text(value);
+                if !words.is_empty() {
+                    pieces.push(format!("{key} {words}"));
+                }
+            }
+            pieces.join("; ")
         }
     }
 }
@@ -407,7 +422,7 @@ impl fmt::Display for Plan {
         for one in &self.injected {
             writeln!(f, "each run of {}: {}", one.app, one.cost)?;
             for OfBackend { name, cost } in
-                one.backends.iter().filter(|it| it.cost != Cost::default())
+                one.backends.iter().filter(|backend| backend.cost != Cost::default())
             {
                 row(f, &format!("  {name:<16}"), &json!(cost.to_string()))?;
             }

@@ -66,8 +66,7 @@ pub(super) async fn doctor(
     }
     let file = check.into_examined("file", &path.display().to_string());
 
-    let is_ended_when_idle = |backend: &&Backend| backend.start.idle_stop.is_some();
-    let sessions = if chosen.iter().any(is_ended_when_idle) {
+    let sessions = if chosen.iter().any(|backend| backend.start.idle_stop.is_some()) {
         sessions::recent(&path, env).await
     } else {
         BTreeMap::new()
@@ -77,40 +76,45 @@ pub(super) async fn doctor(
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;
     if only.is_empty() {
-        let examine = async |check: &mut Check| checks::upstream(check, context).await;
-        checks.push(Box::pin(bounded("upstream", "upstream", examine)));
+        checks.push(Box::pin(bounded("upstream", "upstream", async |check: &mut Check| {
+            checks::upstream(check, context).await;
+        })));
     }
     if let Some(postgres) = config.state.as_ref().filter(|_| only.is_empty()) {
-        let examine = async move |check: &mut Check| checks::state(check, postgres).await;
-        checks.push(Box::pin(bounded("state", "postgres", examine)));
+        checks.push(Box::pin(bounded("state", "postgres", async move |check: &mut Check| {
+            checks::state(check, postgres).await;
+        })));
     }
     for backend in chosen {
-        let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
         let limit = if backend.program().is_some() { LIMIT + backend.start.timeout } else { LIMIT };
         let (kind, name) = (backend.target.section(), backend.name.as_str());
-        let examined = bounded_by(limit, kind, name, examine);
-        let examined = context.in_turn(backend, examined);
+        let check = bounded_by(limit, kind, name, async move |check: &mut Check| {
+            checks::backend(check, context, backend).await;
+        });
+        let turn = context.in_turn(backend, check);
         let secrets = &config.secrets;
-        checks.push(Box::pin(async move { examined.await.without(secrets, &backend.redact) }));
+        checks.push(Box::pin(async move { turn.await.without(secrets, &backend.redact) }));
     }
     for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {
-        let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
-        checks.push(Box::pin(bounded("runtime", runtime.app.name.as_str(), examine)));
+        let name = runtime.app.name.as_str();
+        checks.push(Box::pin(bounded("runtime", name, async move |check: &mut Check| {
+            checks::runtime(check, context, runtime).await;
+        })));
     }
-    let numbered = checks.into_iter().enumerate();
-    let numbered = numbered.map(|(number, check)| async move { (number, check.await) });
+    let numbered =
+        checks.into_iter().enumerate().map(|(number, check)| async move { (number, check.await) });
     // Each result is printed as it comes.
-    let done = stream::iter(numbered).buffer_unordered(AT_ONCE).map(|(number, examined)| {
+    let results = stream::iter(numbered).buffer_unordered(AT_ONCE).map(|(number, examined)| {
         let examined = examined.without(&config.secrets, &Redaction::default());
         if !json {
             print_page(&examined.page())?;
         }
         Ok((number, examined))
     });
-    let examined: Outcome<Vec<_>> = done.try_collect().await;
+    let outcome: Outcome<Vec<_>> = results.try_collect().await;
     // Also if printing has failed.
     context.finish().await;
-    let mut examined = examined?;
+    let mut examined = outcome?;
     // Programs get them in a fixed order.
     examined.sort_by_key(|(number, _)| *number);
     let report = Report::new(examined.into_iter().map(|(_, examined)| examined).collect());
@@ -148,16 +152,17 @@ async fn bounded_by(
 }
 
 fn chosen<'c>(config: &'c Config, only: &[String]) -> Outcome<Vec<&'c Backend>> {
-    let names = || config.backends.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for name in only {
         if !config.backends.contains_key(name.as_str()) {
-            return Err(failures::no_backend(name, names()));
+            let names: Vec<_> = config.backends.keys().map(ToString::to_string).collect();
+            return Err(failures::no_backend(name, names.join(", ")));
         }
     }
-    let wanted = |backend: &&Backend| {
-        only.is_empty() || only.iter().any(|name| name == backend.name.as_str())
-    };
-    Ok(config.backends.values().filter(wanted).collect())
+    if only.is_empty() {
+        return Ok(config.backends.values().collect());
+    }
+    let backends = config.backends.values();
+    Ok(backends.filter(|backend| only.iter().any(|name| name == backend.name.as_str())).collect())
 }
 
 #[cfg(test)]

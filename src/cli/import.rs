@@ -37,7 +37,7 @@ use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
 pub(super) use self::yaml::yaml;
 use super::{Failure, Outcome, complain, print};
-use crate::config::{Environment, is_variable};
+use crate::config::{Environment, Problem, is_variable};
 use crate::model::BackendName;
 use crate::model::naming::legal;
 use crate::model::visible;
@@ -142,8 +142,10 @@ impl Imported {
             }
             if server.has_name && name != server.name {
                 let was = Value::from(shown(&server.name));
-                let place = server.folder.as_ref().map(|_| format!(" (`{}`)", server.path));
-                let place = place.unwrap_or_default();
+                let place = match server.folder {
+                    Some(_) => format!(" (`{}`)", server.path),
+                    None => String::new(),
+                };
                 self.notes.push(format!("{was}{place} is called `{name}` here"));
             }
             self.mcp.insert(name, entry.into());
@@ -202,10 +204,11 @@ impl Imported {
                 Value::Array(list)
             }
             Value::Object(members) => {
-                let hide = |(key, value): (&String, &Value)| {
-                    (key.clone(), self.hidden(source, Place { key, ..at }, value))
-                };
-                Value::Object(members.iter().map(hide).collect())
+                let mut map = Map::new();
+                for (key, value) in members {
+                    map.insert(key.clone(), self.hidden(source, Place { key, ..at }, value));
+                }
+                Value::Object(map)
             }
             Value::Null | Value::Bool(_) => value.clone(),
         }
@@ -213,7 +216,6 @@ impl Imported {
 
     /// A legal and unused name for a server called `name` in its file.
     pub(super) fn free_name(&self, name: &str) -> String {
-        let is_free = |name: &String| !self.mcp.contains_key(name) && !self.a2a.contains_key(name);
         let candidates: Vec<String> = names_for(name)
             .iter()
             .map(|name| legal(name).chars().take(BackendName::MAX_LEN).collect())
@@ -224,7 +226,11 @@ impl Imported {
             let room = BackendName::MAX_LEN - end.len();
             format!("{base:.room$}{end}")
         });
-        candidates.into_iter().chain(numbered).find(is_free).unwrap_or_default()
+        candidates
+            .into_iter()
+            .chain(numbered)
+            .find(|name| !self.mcp.contains_key(name) && !self.a2a.contains_key(name))
+            .unwrap_or_default()
     }
 
     /// The `url` of the backend `name`, with references in place of secrets.
@@ -241,11 +247,11 @@ impl Imported {
         for unread in &self.unread {
             writeln!(text, "not taken over: {unread}").expect("writing to a String cannot fail");
         }
-        let wanted = self.vault.variables(env);
-        if !wanted.is_empty() {
+        let variables = self.vault.variables(env);
+        if !variables.is_empty() {
             text.push_str("Set these where the bridge is started, before `check`:\n");
         }
-        for (name, why) in wanted {
+        for (name, why) in variables {
             writeln!(text, "  export {name}=…   # {why}").expect("writing to a String cannot fail");
         }
         text
@@ -259,15 +265,18 @@ fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Opti
     let file = json!({"upstream": {"sandbox": true}, "state_dir": "/", "mcp": {name: &entry}});
     let errors =
         crate::config::Config::parse(&file.to_string(), Path::new("/bridge.yaml"), env).err()?;
-    let is_missing_here = |message: &str| {
-        message.ends_with(" is not set") || message.ends_with("there is no such file")
-    };
-    let found = errors.problems.iter().find(|found| match found.path.ends_with(".envFile") {
-        true => found.message.contains(" reference"),
-        false => !is_missing_here(&found.message),
-    })?;
-    let words = found.message.split(", found").next()?;
-    Some(format!("{}: {}", found.path, without_values(words, &entry)))
+    let problem = errors.problems.iter().find(|problem| is_refusal(problem))?;
+    let words = problem.message.split(", found").next()?;
+    Some(format!("{}: {}", problem.path, without_values(words, &entry)))
+}
+
+/// Whether the entry itself is wrong, and not this machine, where a variable or a file may be missing.
+fn is_refusal(problem: &Problem) -> bool {
+    if problem.path.ends_with(".envFile") {
+        return problem.message.contains(" reference");
+    }
+    let message = &problem.message;
+    !message.ends_with(" is not set") && !message.ends_with("there is no such file")
 }
 
 /// What LibreChat would fill in for each of its users.
@@ -278,8 +287,10 @@ fn placeholder(product: Product, entry: &Map<String, Value>) -> Option<String> {
     let text = json!(entry).to_string();
     let (_, behind) = text.split_once("{{")?;
     let (name, _) = behind.split_once("}}")?;
-    let is_name = looks::is_everyday_name(name) && is_variable(name);
-    Some(if is_name { format!("`{{{{{name}}}}}`") } else { "a text in `{{}}`".to_owned() })
+    if looks::is_everyday_name(name) && is_variable(name) {
+        return Some(format!("`{{{{{name}}}}}`"));
+    }
+    Some("a text in `{{}}`".to_owned())
 }
 
 #[cfg(test)]

@@ -17,23 +17,26 @@ use crate::telemetry::plain_json;
 
 /// Whether `stream` is a terminal that wants colours (<https://no-color.org>).
 pub(super) fn colours(stream: &impl IsTerminal) -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stream.is_terminal() && !set("NO_COLOR") && !is_dumb
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stream.is_terminal() && !no_color && !dumb
 }
 
 /// The width of the terminal `stream`, in characters; `None` if it is no terminal.
 pub(super) fn columns(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    let told = rustix::termios::tcgetwinsize(stream);
-    // Some terminals report 0 for an unknown size.
-    let known = told.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-    stream.is_terminal().then(|| known.unwrap_or(80))
+    if !stream.is_terminal() {
+        return None;
+    }
+    match rustix::termios::tcgetwinsize(stream) {
+        // Some terminals report 0 for an unknown size.
+        Ok(size) if size.ws_col > 0 => Some(usize::from(size.ws_col)),
+        Ok(_) | Err(_) => Some(80),
+    }
 }
 
 /// A peer's text without characters that control the terminal or hide others.
 pub(super) fn plain(text: &str) -> String {
-    let safe = |c: char| if visible::hides(c) { '\u{fffd}' } else { c };
-    text.replace("\r\n", "\n").chars().map(safe).collect()
+    text.replace("\r\n", "\n").replace(visible::hides, "\u{fffd}")
 }
 
 /// The same on one line.
@@ -123,12 +126,17 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let mut used = 0;
-    let fits = |c: &char| {
+    let mut out = String::new();
+    for c in text.chars() {
         used += c.width().unwrap_or(0);
         // One column is for the ellipsis.
-        used < columns
-    };
-    text.chars().take_while(fits).chain(['…']).collect()
+        if used >= columns {
+            break;
+        }
+        out.push(c);
+    }
+    out.push('…');
+    out
 }
 
 #[cfg(test)]

@@ -37,25 +37,29 @@ pub(super) struct Tool {
     pub(super) schema: Value,
 }
 
+fn text_of(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
 /// The tools of these refs.
 pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
-    let words = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mut all = Vec::new();
     for one in refs.tools.into_iter().map(Value::Object) {
-        let name = words(&one, "name");
+        let name = text_of(&one, "name");
         let Some(tools) = one["tools"].as_array() else {
-            let own = words(&one, "description");
-            let card = words(&one["agentCard"], "description");
+            let own = text_of(&one, "description");
+            let card = text_of(&one["agentCard"], "description");
             let description = if own.is_empty() { card } else { own };
-            let of = match name.strip_suffix(STUB) {
+            let backend = match name.strip_suffix(STUB) {
                 _ if Own::named(&name).is_some() => "(the bridge)",
                 Some(backend) if one["kind"] == "local" => backend,
                 _ => &name,
             };
-            let message =
-                || json!({"properties": {"message": {"type": "string"}}, "required": ["message"]});
-            let schema = one.get("parameters").cloned().unwrap_or_else(message);
-            let backend = of.to_owned();
+            // An agent takes a message.
+            let schema = one.get("parameters").cloned().unwrap_or_else(
+                || json!({"properties": {"message": {"type": "string"}}, "required": ["message"]}),
+            );
+            let backend = backend.to_owned();
             all.push(Tool { name, backend, description, schema });
             continue;
         };
@@ -63,9 +67,9 @@ pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
         let part = name.rsplit_once("__").filter(|(_, part)| part.parse::<u32>().is_ok());
         let backend = part.map_or(name.as_str(), |(backend, _)| backend);
         all.extend(tools.iter().map(|tool| Tool {
-            name: words(tool, "name"),
+            name: text_of(tool, "name"),
             backend: backend.to_owned(),
-            description: words(tool, "description"),
+            description: text_of(tool, "description"),
             schema: tool["inputSchema"].clone(),
         }));
     }
@@ -77,10 +81,15 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     let refs = client.get("/v1/tool-refs", HeaderMap::new()).await?;
     let all = tools_of(parse(&without_lone_surrogates(&refs))?);
     let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
-    let names = all.iter().map(|tool| tool.name.as_str()).chain(backends.iter().copied());
-    let names = names.filter(|known| *known != name);
-    let meant = did_you_mean(name, names);
-    let meant = meant.map_or(".".to_owned(), |meant| format!(", did you mean `{meant}`?"));
+    let names = all
+        .iter()
+        .map(|tool| tool.name.as_str())
+        .chain(backends.iter().copied())
+        .filter(|other| *other != name);
+    let meant = match did_you_mean(name, names) {
+        Some(meant) => format!(", did you mean `{meant}`?"),
+        None => ".".to_owned(),
+    };
     let backends = backends.into_iter().collect::<Vec<_>>().join(", ");
     let unknown = failures::no_such_tool(name, meant, backends);
     all.into_iter().find(|tool| tool.name == name).ok_or(unknown)
@@ -90,8 +99,10 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
 pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcome {
     let client = Client::new(place)?;
     let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
-    let is_backend = |name: &&str| status.backends.iter().any(|backend| backend.name == **name);
-    if let Some(name) = of.filter(|name| !json && !is_backend(name)) {
+    if let Some(name) = of
+        && !json
+        && !status.backends.iter().any(|backend| backend.name == name)
+    {
         return shown(&one(&client, name).await?);
     }
     let path = with_query("/v1/tool-refs", [("backends", of)]);
@@ -99,19 +110,21 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
     if json {
         return print_json(&format!("{}\n", with_costs(&text, status.daemon.injected, of)?));
     }
-    let row = |tool: Tool| {
+    let mut page = Page::default();
+    let mut rows = Vec::new();
+    for tool in tools_of(parse(&without_lone_surrogates(&text))?) {
         // A table has room for the first line only.
         let first = tool.description.trim().lines().next().unwrap_or_default().to_owned();
-        [tool.name, tool.backend, first].map(|text| (PLAIN, text))
-    };
-    let mut page = Page::default();
-    let refs = parse(&without_lone_surrogates(&text))?;
-    let rows = tools_of(refs).into_iter().map(row).collect();
+        rows.push([tool.name, tool.backend, first].map(|text| (PLAIN, text)));
+    }
     page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
     for one in status.daemon.injected {
-        let found = one.backends.iter().find(|backend| of == Some(&backend.name));
+        let backend = one.backends.iter().find(|backend| of == Some(&backend.name));
         page.line(PLAIN, "");
-        page.note(PLAIN, format!("Each run: {}.", found.map_or(one.cost, |found| found.cost)));
+        page.note(
+            PLAIN,
+            format!("Each run: {}.", backend.map_or(one.cost, |backend| backend.cost)),
+        );
         let largest = one.largest(of);
         if !largest.is_empty() {
             page.note(PLAIN, format!("The largest, in tokens: {largest}."));
@@ -129,8 +142,9 @@ fn with_costs(refs: &str, mut injected: Vec<Injected>, of: Option<&str>) -> Outc
             app.largest.retain(|tool| tool.backend == name);
         }
     }
-    let members = refs.trim_end().strip_suffix('}');
-    let members = members.ok_or_else(|| Failure::Failed("the daemon sent no object".to_owned()))?;
+    let Some(members) = refs.trim_end().strip_suffix('}') else {
+        return Err(Failure::Failed("the daemon sent no object".to_owned()));
+    };
     Ok(format!("{members},\"injected\":{}}}", json!(injected)))
 }
 
@@ -142,19 +156,21 @@ fn shown(tool: &Tool) -> Outcome {
     for line in description.trim().lines() {
         page.note(PLAIN, line);
     }
-    let required = |key: &str| {
-        let all = schema["required"].as_array().into_iter().flatten();
-        if all.into_iter().any(|one| one == key) { "required" } else { "" }
-    };
-    let row = |(key, field): (&String, &Value)| {
-        let kind = field["type"].as_str().map_or_else(|| field["type"].to_string(), str::to_owned);
-        let kind = if field["type"].is_null() { String::new() } else { kind };
-        let choices = field.get("enum").map(|choices| format!(" One of {choices}."));
-        let text = field["description"].as_str().unwrap_or_default().to_owned();
-        let text = text + &choices.unwrap_or_default();
-        [key.clone(), kind, required(key).to_owned(), text].map(|text| (PLAIN, text))
-    };
-    let rows: Vec<_> = schema["properties"].as_object().into_iter().flatten().map(row).collect();
+    let mut rows = Vec::new();
+    for (key, field) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = match &field["type"] {
+            Value::Null => String::new(),
+            Value::String(word) => word.clone(),
+            several => several.to_string(),
+        };
+        let mut required = schema["required"].as_array().into_iter().flatten();
+        let mark = if required.any(|one| one == key) { "required" } else { "" };
+        let mut text = text_of(field, "description");
+        if let Some(choices) = field.get("enum") {
+            text += &format!(" One of {choices}.");
+        }
+        rows.push([key.clone(), kind, mark.to_owned(), text].map(|text| (PLAIN, text)));
+    }
     page.line(PLAIN, "");
     if rows.is_empty() {
         page.line(PLAIN, "It takes no arguments.");
@@ -175,9 +191,9 @@ fn unchecked(schema: &Value) -> Vec<String> {
 
 /// `path` with those parameters that have a value.
 fn with_query<const N: usize>(path: &str, parameters: [(&str, Option<&str>); N]) -> String {
-    let given = parameters.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let pairs = parameters.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    format!("{path}?{}", query.extend_pairs(given).finish())
+    format!("{path}?{}", query.extend_pairs(pairs).finish())
 }
 
 /// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
@@ -228,13 +244,13 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
         }
         print_page(&page)?;
     }
-    let away = backends.iter().filter(|backend| !matches!(&*backend.state, "ready" | "idle")).map(
-        |backend| {
+    let mut away = Vec::new();
+    for backend in &backends {
+        if !matches!(&*backend.state, "ready" | "idle") {
             let why = backend.last_error.as_deref().unwrap_or("no reason given");
-            format!("{} was not refreshed: {}", one_line(&backend.name), one_line(why))
-        },
-    );
-    let away: Vec<String> = away.collect();
+            away.push(format!("{} was not refreshed: {}", one_line(&backend.name), one_line(why)));
+        }
+    }
     if away.is_empty() { Ok(()) } else { Err(Failure::Failed(away.join("\n"))) }
 }
 
@@ -244,9 +260,10 @@ pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
         return Err(failures::listed_apps(app));
     }
     let state = StateDir::new(contact.state_dir.clone());
-    let secret = || if is_operators { state.operator() } else { state.token() };
-    let made = state.create().and_then(|()| secret());
-    let token = made.map_err(|error| Failure::Failed(error_chain(&error)))?;
+    let token = state
+        .create()
+        .and_then(|()| if is_operators { state.operator() } else { state.token() })
+        .map_err(|error| Failure::Failed(error_chain(&error)))?;
     for replaced in state.replaced() {
         complain(&format!("note: {}", replaced.message));
     }

@@ -54,8 +54,10 @@ struct Acceptance {
 }
 
 fn digest(text: &str) -> Result<String, String> {
-    let is_one = text.len() >= 8 && text.chars().all(|c| c.is_ascii_hexdigit());
-    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "8 or more hex digits".to_owned())
+    if text.len() < 8 || !text.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err("8 or more hex digits".to_owned());
+    }
+    Ok(text.to_ascii_lowercase())
 }
 
 /// `mantyx-bridge trust`.
@@ -73,18 +75,18 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         return print_json(&format!("{text}\n"));
     }
     let Trust { backends } = parse(&text)?;
-    let shown = match backend {
+    let selection = match backend {
         Some(name) => vec![find(backends, name)?],
         None => backends,
     };
     if json {
-        return print_json(&format!("{}\n", json!({ "backends": shown })));
+        return print_json(&format!("{}\n", json!({ "backends": selection })));
     }
     let mut page = Page::default();
-    if shown.is_empty() {
+    if selection.is_empty() {
         page.line(PLAIN, "There is no MCP server and no A2A agent.");
     }
-    for (at, one) in shown.iter().enumerate() {
+    for (at, one) in selection.iter().enumerate() {
         if at > 0 {
             page.line(PLAIN, "");
         }
@@ -95,40 +97,44 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
 }
 
 fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
-    let known: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
+    let names: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
     backends
         .into_iter()
         .find(|one| one.name == name)
-        .ok_or_else(|| failures::no_pinned(name, known.join(", ")))
+        .ok_or_else(|| failures::no_pinned(name, names.join(", ")))
 }
 
 async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let operator = client.operator();
     let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
-    let found = find(backends, &wanted.backend)?;
-    if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
-        return Err(failures::has_changed(&found.name));
+    let pinned = find(backends, &wanted.backend)?;
+    if wanted.digest.as_ref().is_some_and(|digest| !pinned.digest.starts_with(digest)) {
+        return Err(failures::has_changed(&pinned.name));
     }
-    if found.findings.is_empty() && wanted.all && !wanted.json {
-        return print(&format!("{}: there is nothing to accept\n", found.name));
+    if pinned.findings.is_empty() && wanted.all && !wanted.json {
+        return print(&format!("{}: there is nothing to accept\n", pinned.name));
     }
-    let is_named = |tool: &String| wanted.tools.contains(tool);
-    let is_taken = |one: &Found| wanted.all || one.tool.as_ref().is_some_and(is_named);
-    let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
+    let (accepted, open): (Vec<Found>, Vec<Found>) =
+        pinned.findings.into_iter().partition(|finding| match &finding.tool {
+            _ if wanted.all => true,
+            Some(tool) => wanted.tools.contains(tool),
+            None => false,
+        });
     let accept = if wanted.all { json!("all") } else { json!(wanted.tools) };
-    let body = json!({ "accept": accept, "digest": found.digest }).to_string();
-    let path = format!("/v1/trust/{}", found.name);
+    let body = json!({ "accept": accept, "digest": pinned.digest }).to_string();
+    let path = format!("/v1/trust/{}", pinned.name);
     let text = client.post(&path, operator, Some(body)).await?.success()?;
     let now: Pinned = parse(&text)?;
     if wanted.json {
         print_json(&format!("{text}\n"))?;
     } else {
         let mut page = Page::default();
-        for one in &taken {
+        for one in &accepted {
             write_found(one, &mut page);
         }
-        let left = if left.is_empty() { String::new() } else { format!(", {} left", left.len()) };
-        page.note(GOOD, format!("{}: accepted {}{left}", now.name, counted(taken.len(), "tool")));
+        let rest = if open.is_empty() { String::new() } else { format!(", {} left", open.len()) };
+        let count = counted(accepted.len(), "tool");
+        page.note(GOOD, format!("{}: accepted {count}{rest}", now.name));
         print_page(&page)?;
     }
     match now.unkept {

@@ -27,11 +27,16 @@ const VARIABLE: &str = "MANTYX_BRIDGE_CONFIG";
 
 /// The places of a configuration if nothing names one: here, the user's, the machine's.
 fn places(env: &Environment) -> Vec<PathBuf> {
-    let home = || Some(Path::new(env.filled_var("HOME")?).join(".config"));
-    let users = env.directory("XDG_CONFIG_HOME").or_else(home);
-    let dirs = users.into_iter().chain([PathBuf::from("/etc")]);
-    let files = dirs.map(|dir| dir.join("mantyx-bridge").join("bridge.yaml"));
-    std::iter::once(PathBuf::from("./bridge.yaml")).chain(files).collect()
+    let users = match (env.directory("XDG_CONFIG_HOME"), env.filled_var("HOME")) {
+        (Some(directory), _) => Some(directory),
+        (None, Some(home)) => Some(Path::new(home).join(".config")),
+        (None, None) => None,
+    };
+    let mut places = vec![PathBuf::from("./bridge.yaml")];
+    for directory in users.into_iter().chain([PathBuf::from("/etc")]) {
+        places.push(directory.join("mantyx-bridge").join("bridge.yaml"));
+    }
+    places
 }
 
 /// Which file to read: `explicit`, else the one that [`VARIABLE`] names, else the first of its
@@ -41,11 +46,12 @@ pub fn find(explicit: Option<&Path>, env: &Environment) -> Result<PathBuf, Confi
         return Ok(path.to_owned());
     }
     let places = places(env);
-    places.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
-        let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-        let places = places.join(" nor ");
-        ConfigErrors::without_place("./bridge.yaml".into(), mistakes::no_file(places))
-    })
+    if let Some(path) = places.iter().find(|path| path.exists()) {
+        return Ok(path.clone());
+    }
+    let names: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+    let text = mistakes::no_file(names.join(" nor "));
+    Err(ConfigErrors::without_place("./bridge.yaml".into(), text))
 }
 
 /// A file that is read again after changes.
@@ -54,13 +60,13 @@ pub struct ConfigFile {
     path: PathBuf,
     env: Environment,
     /// The hash of the text that was read last.
-    last: Option<Text>,
+    last: Option<TextHash>,
     /// The mistakes in that text, and what keeps single backends from being reached.
     mistakes: Option<ConfigErrors>,
 }
 
-/// A hash of the text of a file.
-type Text = [u8; 32];
+/// Kept in place of the text, which may hold secrets.
+type TextHash = [u8; 32];
 
 impl ConfigFile {
     /// Reads and checks the file at `path`. A backend whose entry refers to something that is missing
@@ -76,34 +82,36 @@ impl ConfigFile {
 
     /// Reads and checks the file, and the files that it refers to.
     pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
-        let read = self.env.read(&self.path);
-        self.last = text(&read);
-        let read = Config::of_file(read, &self.path, &self.env);
-        self.mistakes = match &read {
+        let file = self.env.read(&self.path);
+        self.last = text_hash(&file);
+        let result = Config::of_file(file, &self.path, &self.env);
+        self.mistakes = match &result {
             Ok((_, unresolved)) => unresolved.clone(),
             Err(mistakes) => Some(mistakes.clone()),
         };
-        read.map(|(config, _)| config)
+        result.map(|(config, _)| config)
     }
 
     /// [`Self::reload`], if that can change anything. A file without mistakes is read again only
     /// when its text has changed, not when a file that it refers to has. A file with a mistake is
     /// always read again, since the mistake may lie in such a file.
     pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
-        let same_text = text(&self.env.read(&self.path)) == self.last;
+        let same_text = text_hash(&self.env.read(&self.path)) == self.last;
         let before = self.mistakes.clone();
         if same_text && before.is_none() {
             return None;
         }
         let config = self.reload();
-        let news = !same_text || self.mistakes != before;
-        news.then_some(config)
+        if same_text && self.mistakes == before {
+            return None;
+        }
+        Some(config)
     }
 }
 
 /// `None` if the file cannot be read.
-fn text(read: &io::Result<SmallFile>) -> Option<Text> {
-    read.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
+fn text_hash(file: &io::Result<SmallFile>) -> Option<TextHash> {
+    file.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
 }
 
 impl Config {
@@ -119,14 +127,14 @@ impl Config {
 
     /// The configuration, and why some of its backends cannot be reached.
     fn of_file(
-        read: io::Result<SmallFile>,
+        file: io::Result<SmallFile>,
         path: &Path,
         env: &Environment,
     ) -> Result<(Self, Option<ConfigErrors>), ConfigErrors> {
-        let file = read.map_err(|error| unreadable(path, &error))?;
-        let told = who_may_change(&file, path)?;
+        let file = file.map_err(|error| unreadable(path, &error))?;
+        let warnings = who_may_change(&file, path)?;
         let (mut config, unresolved) = Self::read(&file.text, path, env)?;
-        config.warnings.splice(0..0, told);
+        config.warnings.splice(0..0, warnings);
         Ok((config, unresolved))
     }
 
@@ -141,17 +149,16 @@ impl Config {
         path: &Path,
         env: &Environment,
     ) -> Result<(Self, Option<ConfigErrors>), ConfigErrors> {
-        let all = |_: &str| true;
-        let validate = |validator: &Validator<'_>, file: &File| validator.config(file);
-        let (mut config, warnings, unresolved) = validated(text, path, env, all, validate)?;
+        let Validated { value: mut config, warnings, unresolved } =
+            validated(text, path, env, |_| true, |validator, file| validator.config(file))?;
         config.warnings = warnings;
         let mut errors: Option<ConfigErrors> = None;
         for (name, why) in unresolved {
             let backend = config.backends.get_mut(&name);
-            if let Some(Target::Unresolved(to_say)) = backend.map(|it| &mut it.target) {
-                to_say.why = why.summary();
-                to_say.cure =
-                    why.problems.first().and_then(|it| it.cure.clone()).unwrap_or_default();
+            if let Some(Target::Unresolved(target)) = backend.map(|backend| &mut backend.target) {
+                let first = why.problems.first();
+                target.why = why.summary();
+                target.cure = first.and_then(|problem| problem.cure.clone()).unwrap_or_default();
             }
             match &mut errors {
                 Some(errors) => errors.problems.extend(why.problems),
@@ -174,20 +181,30 @@ impl Contact {
     pub fn load(path: &Path, env: &Environment, app: Option<&str>) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
         who_may_change(&file, path)?;
-        let matters = |path: &str| match path.split_once(['.', '[']) {
-            Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
-            // The key may be a misspelling of one of these.
-            None => true,
-        };
-        let validate = |validator: &Validator<'_>, file: &File| validator.contact(file, app);
-        let validated = validated(&file.text, path, env, matters, validate);
+        let checks = validated(&file.text, path, env, matters_to_clients, |validator, file| {
+            validator.contact(file, app)
+        });
         // `check` tells of the rest.
-        validated.map(|(contact, ..)| contact)
+        checks.map(|checks| checks.value)
     }
 }
 
-/// The result of `validate`, its warnings, and what is missing to reach single backends.
-type Validated<T> = (T, Vec<String>, Vec<(BackendName, ConfigErrors)>);
+/// Whether a mistake at `path` keeps a client from reaching the daemon.
+fn matters_to_clients(path: &str) -> bool {
+    match path.split_once(['.', '[']) {
+        Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
+        // The key may be a misspelling of one of these.
+        None => true,
+    }
+}
+
+/// What the checks of a file's text give.
+struct Validated<T> {
+    value: T,
+    warnings: Vec<String>,
+    /// What is missing to reach single backends.
+    unresolved: Vec<(BackendName, ConfigErrors)>,
+}
 
 /// The result of `validate` for `text`. A mistake counts only if its path `matters`.
 fn validated<T>(
@@ -228,8 +245,8 @@ fn validated<T>(
         mistakes.iter().filter(|mistake| mistake.is_unfit).map(|mistake| mistake.node).collect();
     let all_unfit = unfit.len() >= deserialize::MAX_MISTAKES;
     let redactor = Redactor::new(&document, text, &unfit, all_unfit);
-    let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
-    let Some(validated) = validated.filter(|_| is_good) else {
+    let refused = mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
+    let Some(value) = validated.filter(|_| !refused) else {
         // What is missing would only keep single backends from working.
         let missing = unresolved.into_iter().flat_map(|(_, missing)| missing).collect();
         let mut all = errors(name.clone(), &redactor, &document, mistakes);
@@ -238,14 +255,14 @@ fn validated<T>(
     };
     let unresolved = unresolved
         .into_iter()
-        .map(|(backend, missing)| (backend, errors(name.clone(), &redactor, &document, missing)));
-    let unresolved = unresolved.collect();
+        .map(|(backend, missing)| (backend, errors(name.clone(), &redactor, &document, missing)))
+        .collect();
     warnings.sort_by_key(|&(node, _)| node);
-    let warnings = warnings.into_iter().map(|(node, message)| {
+    let lines = warnings.into_iter().map(|(node, message)| {
         let line = document.place(node.key()).line;
         in_one_line(&format!("{name}:{line}: {}: {message}", document.path(node)))
     });
-    Ok((validated, warnings.collect(), unresolved))
+    Ok(Validated { value, warnings: lines.collect(), unresolved })
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
@@ -257,17 +274,17 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
 /// Refuses a file that every user may change, since it names the programs that the bridge starts.
 /// Warns if other users than root and the bridge's own may change it.
 fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
-    let shown = path.display();
+    let name = path.display();
     if file.mode & 0o002 != 0 {
-        return Err(ConfigErrors::without_place(shown.to_string(), mistakes::anybodys(shown)));
+        return Err(ConfigErrors::without_place(name.to_string(), mistakes::anybodys(name)));
     }
     let mut warnings = Vec::new();
     if !file.is_ours {
         let why = "the file belongs to a user who is neither root nor the bridge's, and can change";
-        warnings.push(format!("{shown}: {why} it; run chown root on it"));
+        warnings.push(format!("{name}: {why} it; run chown root on it"));
     }
     if file.mode & 0o020 != 0 {
-        warnings.push(format!("{shown}: its group can change this file; run chmod g-w on it"));
+        warnings.push(format!("{name}: its group can change this file; run chmod g-w on it"));
     }
     Ok(warnings)
 }

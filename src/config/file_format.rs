@@ -5,6 +5,7 @@
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
+mod entry;
 mod limits;
 mod programs;
 mod storage;
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
+pub use self::entry::CommonKeys;
+use self::entry::backend_entry;
 pub use self::limits::{Calls, Quota, Rate, Refresh};
 pub use self::programs::{Programs, Sandbox};
 pub use self::storage::{Audit, State};
@@ -249,105 +252,97 @@ pub struct Condition {
     pub glob: Option<At<String>>,
 }
 
-/// An MCP server: a program (`command`) or an address (`url`).
-///
-/// An entry of a Claude, Cursor or VS Code file works as it is. In it, `${NAME}` and
-/// `${NAME:-default}` stand for environment variables too.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with command or url")]
-#[schemars(transform = |it: &mut Schema| alias(it, "url", "serverUrl"))]
-#[schemars(transform = |it: &mut Schema| alias(it, "transport", "type"))]
-pub struct Mcp {
-    /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
-    pub command: Option<At<String>>,
-    /// Its arguments.
-    pub args: Option<List<Scalar>>,
-    /// Its environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and certificates,
-    /// and `programs.env`. In `args`, `${NAME}` stands for one of these first.
-    pub env: Option<Named<Scalar>>,
-    /// A file with more of its environment, one NAME=value a line; `env` wins.
-    #[serde(rename = "envFile")]
-    pub env_file: Option<At<String>>,
-    /// The directory that it is started in.
-    pub cwd: Option<At<String>>,
-    /// Which files are hidden from the program. Left out: the bridge's own files, where the system
-    /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
-    /// all but the listed files and those that any program needs to run. `off`: none
-    /// (docs/programs.md).
-    pub sandbox: Option<At<SandboxValue>>,
-    /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
-    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, `unix:/run/x.sock:/path`, or
-    /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has
-    /// another.
-    #[serde(alias = "serverUrl")]
-    pub url: Option<At<String>>,
-    /// Sent with every request to `url`, and to nowhere else.
-    pub headers: Option<Named<Scalar>>,
-    /// Default: `stdio` for a `command`. For a `url`, `streamable-http`, or `sse` if the server
-    /// does not know that.
-    #[serde(alias = "type")]
-    pub transport: Option<At<McpTransport>>,
-    /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked, such as
-    /// changes of its tools. With HTTP+SSE, it needs the stream in any case. Default: `true`.
-    pub listen: Option<At<bool>>,
-    /// `true`: the bridge ignores the entry.
-    pub disabled: Option<At<bool>>,
-    /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
-    pub only_on: Option<List<String>>,
-    /// Put before the name of each tool. Default: `<name>_`. `""` for none.
-    pub prefix: Option<At<String>>,
-    /// Which tools the bridge offers, and their names.
-    pub tools: Option<Tools>,
-    /// `all` gives a run all its tools. `search` gives it two tools in place of them, one to find
-    /// tools and one to call what was found. `auto` searches above 100 tools, or an estimated 20,000
-    /// tokens of definitions. Default: `all`.
-    pub offer: Option<At<OfferMode>>,
-    /// Globs of the tools that a run is given in any case, by the server's own names.
-    pub always: Option<List<String>>,
-    /// `true`: the bridge is not ready before this backend is.
-    pub required: Option<At<bool>>,
-    /// Which tools a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<OnUnavailable>>,
-    /// Time from one refresh of its catalog to the next. Default: what the server says of its list
-    /// (`ttlMs`), between `30s` and `1h`, or `refresh.interval`.
-    pub refresh: Option<At<DurationText>>,
-    /// For a program: `eager` or `lazy`. Default: `programs.start`.
-    pub start: Option<At<StartMode>>,
-    /// For a program: ends it when nothing has used it for so long. Default: `programs.idle_stop`.
-    pub idle_stop: Option<At<DurationOrOff>>,
-    /// For a program: how long it may take to start. Default: `programs.start_timeout`.
-    pub start_timeout: Option<At<DurationText>>,
-    /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
-    /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
-    /// instead.
-    pub call_timeout: Option<At<DurationText>>,
-    /// A call that takes longer is answered with an id and goes on; the model fetches its result
-    /// later, with the tool `bridge_call_result`. Default: `off`.
-    pub pending_after: Option<At<DurationOrOff>>,
-    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
-    pub max_result: Option<At<SizeText>>,
-    /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<List<Redact>>,
-    /// Calls that may run at once. Default: 16, for a program 4.
-    pub concurrency: Option<At<Count>>,
-    /// The calls to it that may be made, of all apps together. Left out: no limit.
-    pub quota: Option<At<Quota>>,
-    /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
-    /// all. The word `destructive` stands for tools that may destroy something, by the server's own
-    /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule stands
-    /// for calls with certain arguments.
-    pub approve: Option<At<Globs>>,
-    /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
-    /// made once more if the connection breaks before its answer comes.
-    pub trust_annotations: Option<At<bool>>,
-    /// Applies to a tool that now describes itself otherwise than the operator has accepted. `warn`
-    /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does
-    /// not compare. The first description is accepted. Default: `warn`.
-    pub pin: Option<At<Pin>>,
-    /// The token for a server with a `url`.
-    pub auth: Option<At<BackendAuth>>,
-    /// TLS towards a server with a `url`: own authorities, or a certificate to show.
-    pub tls: Option<At<ServerTls>>,
+backend_entry! {
+    /// An MCP server: a program (`command`) or an address (`url`).
+    ///
+    /// An entry of a Claude, Cursor or VS Code file works as it is. In it, `${NAME}` and
+    /// `${NAME:-default}` stand for environment variables too.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, expecting = "a map with command or url")]
+    #[schemars(transform = |it: &mut Schema| alias(it, "url", "serverUrl"))]
+    #[schemars(transform = |it: &mut Schema| alias(it, "transport", "type"))]
+    pub struct Mcp {
+        /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
+        pub command: Option<At<String>>,
+        /// Its arguments.
+        pub args: Option<List<Scalar>>,
+        /// Its environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and certificates,
+        /// and `programs.env`. In `args`, `${NAME}` stands for one of these first.
+        pub env: Option<Named<Scalar>>,
+        /// A file with more of its environment, one NAME=value a line; `env` wins.
+        #[serde(rename = "envFile")]
+        pub env_file: Option<At<String>>,
+        /// The directory that it is started in.
+        pub cwd: Option<At<String>>,
+        /// Which files are hidden from the program. Left out: the bridge's own files, where the system
+        /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
+        /// all but the listed files and those that any program needs to run. `off`: none
+        /// (docs/programs.md).
+        pub sandbox: Option<At<SandboxValue>>,
+        /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
+        /// socket: `unix:/run/x.sock`, where the path is `/mcp`, `unix:/run/x.sock:/path`, or
+        /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has
+        /// another.
+        #[serde(alias = "serverUrl")]
+        pub url: Option<At<String>>,
+        /// Sent with every request to `url`, and to nowhere else.
+        pub headers: Option<Named<Scalar>>,
+        /// Default: `stdio` for a `command`. For a `url`, `streamable-http`, or `sse` if the server
+        /// does not know that.
+        #[serde(alias = "type")]
+        pub transport: Option<At<McpTransport>>,
+        /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked, such as
+        /// changes of its tools. With HTTP+SSE, it needs the stream in any case. Default: `true`.
+        pub listen: Option<At<bool>>,
+        /// `true`: the bridge ignores the entry.
+        pub disabled: Option<At<bool>>,
+        /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+        pub only_on: Option<List<String>>,
+        /// Put before the name of each tool. Default: `<name>_`. `""` for none.
+        pub prefix: Option<At<String>>,
+        /// Which tools the bridge offers, and their names.
+        pub tools: Option<Tools>,
+        /// `all` gives a run all its tools. `search` gives it two tools in place of them, one to find
+        /// tools and one to call what was found. `auto` searches above 100 tools, or an estimated 20,000
+        /// tokens of definitions. Default: `all`.
+        pub offer: Option<At<OfferMode>>,
+        /// Globs of the tools that a run is given in any case, by the server's own names.
+        pub always: Option<List<String>>,
+        /// For a program: `eager` or `lazy`. Default: `programs.start`.
+        pub start: Option<At<StartMode>>,
+        /// For a program: ends it when nothing has used it for so long. Default: `programs.idle_stop`.
+        pub idle_stop: Option<At<DurationOrOff>>,
+        /// For a program: how long it may take to start. Default: `programs.start_timeout`.
+        pub start_timeout: Option<At<DurationText>>,
+        /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
+        /// all. The word `destructive` stands for tools that may destroy something, by the server's own
+        /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule stands
+        /// for calls with certain arguments.
+        pub approve: Option<At<Globs>>,
+        /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
+        /// made once more if the connection breaks before its answer comes.
+        pub trust_annotations: Option<At<bool>>,
+        /// The token for a server with a `url`.
+        pub auth: Option<At<BackendAuth>>,
+        /// TLS towards a server with a `url`: own authorities, or a certificate to show.
+        pub tls: Option<At<ServerTls>>,
+    }
+    common {
+        /// A call that takes longer is answered with an id and goes on; the model fetches its result
+        /// later, with the tool `bridge_call_result`. Default: `off`.
+        pending_after,
+        /// Calls that may run at once. Default: 16, for a program 4.
+        concurrency,
+    }
+    discovered {
+        /// Time from one refresh of its catalog to the next. Default: what the server says of its list
+        /// (`ttlMs`), between `30s` and `1h`, or `refresh.interval`.
+        refresh,
+        /// Applies to a tool that now describes itself otherwise than the operator has accepted. `warn`
+        /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does
+        /// not compare. The first description is accepted. Default: `warn`.
+        pin,
+    }
 }
 
 /// Which tools of an MCP server the bridge offers, and their names.
@@ -363,62 +358,54 @@ pub struct Tools {
     pub rename: Option<Named<String>>,
 }
 
-/// An A2A agent: exactly one of `url`, `card_url`, `card_file`, `bundled`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with url, card_url, card_file or bundled")]
-pub struct A2a {
-    /// Its base: the Agent Card is looked for below `/.well-known/`.
-    pub url: Option<At<String>>,
-    /// The address of the Agent Card itself.
-    pub card_url: Option<At<String>>,
-    /// The Agent Card as a file, read at each refresh.
-    pub card_file: Option<At<String>>,
-    /// `true`: the example agent inside the bridge.
-    pub bundled: Option<At<bool>>,
-    /// Sent with the fetch of the card and with every call.
-    pub headers: Option<Named<Scalar>>,
-    /// Replaces the description that the model sees.
-    pub description: Option<At<String>>,
-    /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
-    pub transport: Option<At<A2aBinding>>,
-    /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
-    /// port of the same host, which gRPC often has, counts as another host.
-    pub allow_hosts: Option<List<String>>,
-    /// `true`: the bridge is not ready before this backend is.
-    pub required: Option<At<bool>>,
-    /// Which tools a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<OnUnavailable>>,
-    /// Time from one refresh of its card to the next. Default: `refresh.interval`.
-    pub refresh: Option<At<DurationText>>,
-    /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
-    /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
-    /// instead.
-    pub call_timeout: Option<At<DurationText>>,
-    /// A call that takes longer is answered with an id and goes on; the model fetches its result
-    /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
-    /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
-    pub pending_after: Option<At<DurationOrOff>>,
-    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
-    pub max_result: Option<At<SizeText>>,
-    /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<List<Redact>>,
-    /// Calls that may run at once. Default: 16.
-    pub concurrency: Option<At<Count>>,
-    /// The calls to it that may be made, of all apps together. Left out: no limit.
-    pub quota: Option<At<Quota>>,
-    /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
-    /// one tool has, or a rule for some messages.
-    pub approve: Option<At<Globs>>,
-    /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
-    /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
-    /// compare. The first card is accepted. Default: `warn`.
-    pub pin: Option<At<Pin>>,
-    /// The token for the fetch of the card and for every call.
-    pub auth: Option<At<BackendAuth>>,
-    /// TLS towards the agent: own authorities, or a certificate to show.
-    pub tls: Option<At<ServerTls>>,
-    /// The signature that the card has to have. Default: signatures are not checked.
-    pub signature: Option<At<CardSignature>>,
+backend_entry! {
+    /// An A2A agent: exactly one of `url`, `card_url`, `card_file`, `bundled`.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, expecting = "a map with url, card_url, card_file or bundled")]
+    pub struct A2a {
+        /// Its base: the Agent Card is looked for below `/.well-known/`.
+        pub url: Option<At<String>>,
+        /// The address of the Agent Card itself.
+        pub card_url: Option<At<String>>,
+        /// The Agent Card as a file, read at each refresh.
+        pub card_file: Option<At<String>>,
+        /// `true`: the example agent inside the bridge.
+        pub bundled: Option<At<bool>>,
+        /// Sent with the fetch of the card and with every call.
+        pub headers: Option<Named<Scalar>>,
+        /// Replaces the description that the model sees.
+        pub description: Option<At<String>>,
+        /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
+        pub transport: Option<At<A2aBinding>>,
+        /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
+        /// port of the same host, which gRPC often has, counts as another host.
+        pub allow_hosts: Option<List<String>>,
+        /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
+        /// one tool has, or a rule for some messages.
+        pub approve: Option<At<Globs>>,
+        /// The token for the fetch of the card and for every call.
+        pub auth: Option<At<BackendAuth>>,
+        /// TLS towards the agent: own authorities, or a certificate to show.
+        pub tls: Option<At<ServerTls>>,
+        /// The signature that the card has to have. Default: signatures are not checked.
+        pub signature: Option<At<CardSignature>>,
+    }
+    common {
+        /// A call that takes longer is answered with an id and goes on; the model fetches its result
+        /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
+        /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
+        pending_after,
+        /// Calls that may run at once. Default: 16.
+        concurrency,
+    }
+    discovered {
+        /// Time from one refresh of its card to the next. Default: `refresh.interval`.
+        refresh,
+        /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
+        /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
+        /// compare. The first card is accepted. Default: `warn`.
+        pin,
+    }
 }
 
 /// The signature that an Agent Card has to have (A2A 1.0, §8.4).
@@ -477,62 +464,58 @@ pub struct BackendOauth {
     pub scopes: Option<List<String>>,
 }
 
-/// A tool of the bridge's own: exactly one of `http` and `command`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
-pub struct Local {
-    /// The description that the model reads.
-    pub description: Option<At<String>>,
-    /// The JSON Schema of its arguments, which reaches the model unchanged.
-    pub parameters: Option<At<SchemaMap>>,
-    /// The request that is sent for a call.
-    pub http: Option<At<LocalHttp>>,
-    /// `true`: nothing is executed, and a call's arguments are its result.
-    pub internal: Option<At<bool>>,
-    /// The program for a call and its own arguments, without a shell. It gets the call's arguments
-    /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
-    /// with stderr.
-    pub command: Option<List<Scalar>>,
-    /// The program's environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and
-    /// certificates, and `programs.env`.
-    pub env: Option<Named<Scalar>>,
-    /// The directory that the program is started in.
-    pub cwd: Option<At<String>>,
-    /// Which files are hidden from the program. Left out: the bridge's own files, where the system
-    /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
-    /// all but the listed files and those that any program needs to run. `off`: none
-    /// (docs/programs.md).
-    pub sandbox: Option<At<SandboxValue>>,
-    /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
-    pub only_on: Option<List<String>>,
-    /// The JSON Schema of its result, which reaches MANTYX unchanged.
-    #[serde(rename = "outputSchema")]
-    pub output_schema: Option<At<SchemaMap>>,
-    /// `true`: tells the model not to call it again while it works.
-    #[serde(rename = "longRunning")]
-    pub long_running: Option<At<bool>>,
-    /// `true`: it changes nothing. So MANTYX may have it called beside other such tools, and a call
-    /// whose connection broke is made once more.
-    #[serde(rename = "readOnly")]
-    pub read_only: Option<At<bool>>,
-    /// `true`: its result stays in the session's history for later turns.
-    pub retain: Option<At<bool>>,
-    /// How long one call may take. Default: `calls.timeout`; with `pending_after`,
-    /// `calls.pending_timeout`.
-    pub timeout: Option<At<DurationText>>,
-    /// A call that takes longer is answered with an id and goes on; the model fetches its result
-    /// later, with the tool `bridge_call_result`. Default: `off`.
-    pub pending_after: Option<At<DurationOrOff>>,
-    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
-    pub max_result: Option<At<SizeText>>,
-    /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<List<Redact>>,
-    /// Calls that may run at once. Default: 16, for a program 4.
-    pub concurrency: Option<At<Count>>,
-    /// The calls to it that may be made, of all apps together. Left out: no limit.
-    pub quota: Option<At<Quota>>,
-    /// `true`: the bridge is not ready before this backend is.
-    pub required: Option<At<bool>>,
+backend_entry! {
+    /// A tool of the bridge's own: exactly one of `http` and `command`.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
+    pub struct Local {
+        /// The description that the model reads.
+        pub description: Option<At<String>>,
+        /// The JSON Schema of its arguments, which reaches the model unchanged.
+        pub parameters: Option<At<SchemaMap>>,
+        /// The request that is sent for a call.
+        pub http: Option<At<LocalHttp>>,
+        /// `true`: nothing is executed, and a call's arguments are its result.
+        pub internal: Option<At<bool>>,
+        /// The program for a call and its own arguments, without a shell. It gets the call's arguments
+        /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
+        /// with stderr.
+        pub command: Option<List<Scalar>>,
+        /// The program's environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and
+        /// certificates, and `programs.env`.
+        pub env: Option<Named<Scalar>>,
+        /// The directory that the program is started in.
+        pub cwd: Option<At<String>>,
+        /// Which files are hidden from the program. Left out: the bridge's own files, where the system
+        /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
+        /// all but the listed files and those that any program needs to run. `off`: none
+        /// (docs/programs.md).
+        pub sandbox: Option<At<SandboxValue>>,
+        /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+        pub only_on: Option<List<String>>,
+        /// The JSON Schema of its result, which reaches MANTYX unchanged.
+        #[serde(rename = "outputSchema")]
+        pub output_schema: Option<At<SchemaMap>>,
+        /// `true`: tells the model not to call it again while it works.
+        #[serde(rename = "longRunning")]
+        pub long_running: Option<At<bool>>,
+        /// `true`: it changes nothing. So MANTYX may have it called beside other such tools, and a call
+        /// whose connection broke is made once more.
+        #[serde(rename = "readOnly")]
+        pub read_only: Option<At<bool>>,
+        /// `true`: its result stays in the session's history for later turns.
+        pub retain: Option<At<bool>>,
+        /// How long one call may take. Default: `calls.timeout`; with `pending_after`,
+        /// `calls.pending_timeout`.
+        pub timeout: Option<At<DurationText>>,
+    }
+    common {
+        /// A call that takes longer is answered with an id and goes on; the model fetches its result
+        /// later, with the tool `bridge_call_result`. Default: `off`.
+        pending_after,
+        /// Calls that may run at once. Default: 16, for a program 4.
+        concurrency,
+    }
 }
 
 /// The request of a local tool.

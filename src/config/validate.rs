@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use self::backend::{Backends, Common, Inherited, common};
+use self::backend::{Backends, Defaults, Inherited};
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::file_format::File;
@@ -170,8 +170,8 @@ impl<'a> Validator<'a> {
     }
 
     fn calls(&self, section: &file_format::Calls) -> Calls {
-        let timeout = self.call_timeout(section.timeout.as_ref());
-        let timeout = timeout.unwrap_or(Duration::from_secs(285));
+        let timeout =
+            self.call_timeout(section.timeout.as_ref()).unwrap_or(Duration::from_secs(285));
         let pending = section.pending_timeout.as_ref();
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
@@ -191,21 +191,26 @@ impl<'a> Validator<'a> {
         Some(Audit { file: self.path(file)?, arguments })
     }
 
-    fn state_dir(&self, written: Option<&At<String>>) -> Option<PathBuf> {
-        if let Some(at) = written {
+    fn state_dir(&self, section: Option<&At<String>>) -> Option<PathBuf> {
+        if let Some(at) = section {
             return self.path(at);
         }
-        let var = |name| self.env.filled_var(name);
-        // systemd sets a list if the unit names several directories.
-        let systemd = var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
-        let xdg = || self.env.directory("XDG_STATE_HOME");
-        let home = || var("HOME").map(|home| Path::new(home).join(".local").join("state"));
-        let default = systemd
-            .map(PathBuf::from)
-            .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")));
-        default
+        self.default_state_dir()
             .filter(|dir| dir.is_absolute())
             .or_else(|| self.missing(self.document.root.id, mistakes::no_state_dir()))
+    }
+
+    /// systemd's directory of the service, else the place for states in the user's home.
+    fn default_state_dir(&self) -> Option<PathBuf> {
+        if let Some(list) = self.env.filled_var("STATE_DIRECTORY") {
+            // systemd sets a list if the unit names several directories.
+            return list.split(':').next().map(PathBuf::from);
+        }
+        let states = match self.env.directory("XDG_STATE_HOME") {
+            Some(directory) => directory,
+            None => Path::new(self.env.filled_var("HOME")?).join(".local").join("state"),
+        };
+        Some(states.join("mantyx-bridge"))
     }
 
     fn refresh_interval(&self, at: Option<&At<DurationText>>) -> Option<Duration> {
@@ -304,8 +309,8 @@ impl<'a> Validator<'a> {
     ) -> Option<(String, Template)> {
         let parsed = Template::parse(text, dialect).map(|template| template.with_own(own));
         let resolved = parsed.and_then(|template| {
-            let resolved = template.resolve(self.env, self.directory)?;
-            Ok((resolved, template))
+            let values = template.resolve(self.env, self.directory)?;
+            Ok((values, template))
         });
         match resolved {
             Ok((resolved, template)) => {
@@ -352,8 +357,8 @@ impl<'a> Validator<'a> {
         }
         self.outside(Some(&template), || {
             if value.is_empty() {
-                let is_plain = template.is_plain();
-                let which = if is_plain { name.to_owned() } else { template.to_string() };
+                let which =
+                    if template.is_plain() { name.to_owned() } else { template.to_string() };
                 return self.refuse(node, mistakes::is_empty(which));
             }
             if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
@@ -387,13 +392,14 @@ impl<'a> Validator<'a> {
 
     /// Reads a file that the value `node` names.
     fn file(&self, node: NodeId, path: &Path, cure: &str) -> Option<SmallFile> {
-        let read = self.env.read(path);
-        let unread = |error| {
-            let (path, why) = (path.display(), plain_reason(&error));
-            let cure = reading_cure(&error, cure);
-            self.outside(None, || self.error(node, mistakes::unread(path, why, cure)));
-        };
-        read.map_err(unread).ok()
+        match self.env.read(path) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                let (path, why) = (path.display(), plain_reason(&error));
+                let cure = reading_cure(&error, cure);
+                self.outside(None, || self.refuse(node, mistakes::unread(path, why, cure)))
+            }
+        }
     }
 
     /// `value`, with the text that may be shown for it.

@@ -50,23 +50,22 @@ impl Card {
     /// the fields of both into one card.
     pub fn read(text: &str) -> Result<Self, BadCard> {
         let card = Members::read(text).map_err(|error| BadCard::NotAnObject(error.to_string()))?;
-        let name = card.string("name").filter(|name| !name.trim().is_empty());
-        let name = name.ok_or(BadCard::NoName)?;
+        let name =
+            card.string("name").filter(|name| !name.trim().is_empty()).ok_or(BadCard::NoName)?;
         let version = card.string("protocolVersion");
 
-        let or_default = |binding: Option<String>| binding.unwrap_or(DEFAULT_BINDING.to_owned());
         let mut interfaces = Vec::new();
         for entry in card.objects("supportedInterfaces") {
             let Some(url) = entry.string("url") else { continue };
             interfaces.push(Interface {
                 url,
-                binding: or_default(entry.string("protocolBinding")),
+                binding: entry.string("protocolBinding").unwrap_or(DEFAULT_BINDING.to_owned()),
                 version: entry.string("protocolVersion").or_else(|| version.clone()),
                 tenant: entry.string("tenant").filter(|tenant| !tenant.is_empty()),
             });
         }
         if let Some(url) = card.string("url") {
-            let binding = or_default(card.string("preferredTransport"));
+            let binding = card.string("preferredTransport").unwrap_or(DEFAULT_BINDING.to_owned());
             interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
         for entry in card.objects("additionalInterfaces") {
@@ -88,9 +87,9 @@ impl Card {
 fn token_url(card: &Members<'_>) -> Option<String> {
     let schemes = card.object("securitySchemes")?;
     schemes.0.iter().find_map(|(_, scheme)| {
-        let scheme = Members::read(scheme.get()).ok()?;
+        let entry = Members::read(scheme.get()).ok()?;
         // 1.0 wraps the schemes that 0.3 distinguishes by `type`.
-        let scheme = scheme.object("oauth2SecurityScheme").unwrap_or(scheme);
+        let scheme = entry.object("oauth2SecurityScheme").unwrap_or(entry);
         let flow = scheme.object("flows")?.object("clientCredentials")?;
         flow.string("tokenUrl").filter(|url| !url.is_empty())
     })

@@ -97,26 +97,26 @@ impl Catalog {
         tools: Vec<Box<RawValue>>,
         mut fits: impl FnMut(&str, &RawValue) -> Result<(), String>,
     ) -> (Self, Vec<LeftOut>) {
-        let mut kept = Vec::with_capacity(tools.len());
+        let mut offered = Vec::with_capacity(tools.len());
         let mut left_out = Vec::new();
-        let mut seen = HashSet::default();
+        let mut names = HashSet::default();
         for (index, raw) in tools.into_iter().enumerate() {
             let mut leave_out = |fault, why: String| left_out.push(LeftOut { index, why, fault });
             match super::json::string_member(raw.get(), "name") {
                 Some(name) if name.is_empty() => {
                     leave_out(Fault::Name, "its name is empty".to_owned());
                 }
-                Some(name) if !seen.insert(name.clone()) => {
+                Some(name) if !names.insert(name.clone()) => {
                     let why = format!("an earlier tool has the same name, {:?}", brief(&name));
                     leave_out(Fault::SameName, why);
                 }
                 Some(name) => match fault(&name, &raw, &mut fits) {
-                    Ok(()) if kept.len() < limits::MAX_TOOLS => {
+                    Ok(()) if offered.len() < limits::MAX_TOOLS => {
                         let raw: Arc<RawValue> = raw.into();
                         let input = Arc::new(InputSchema::new(Arc::clone(&raw)));
-                        let flaw = form::flaw(raw.get(), &form::TOOL);
-                        let flaw = flaw.map(|flaw| line(&flaw, MAX_FLAW).into());
-                        kept.push(Tool { name, raw, input, flaw });
+                        let flaw = form::flaw(raw.get(), &form::TOOL)
+                            .map(|flaw| line(&flaw, MAX_FLAW).into());
+                        offered.push(Tool { name, raw, input, flaw });
                     }
                     Ok(()) => {
                         let (name, most) = (brief(&name), limits::MAX_TOOLS);
@@ -132,7 +132,7 @@ impl Catalog {
                 }
             }
         }
-        (Self::new(Content::Mcp { server_info, tools: kept }), left_out)
+        (Self::new(Content::Mcp { server_info, tools: offered }), left_out)
     }
 
     /// The catalog of an A2A agent: its card, verbatim.
@@ -231,28 +231,30 @@ impl Catalog {
         let flaws = self.tools().filter_map(|tool| {
             Some(format!("{:?} ({})", brief(&tool.name), tool.flaw.as_deref()?))
         });
-        let named = listed(flaws);
-        (!named.is_empty())
-            .then(|| format!("MCP clients and the APIs of models do not get these tools: {named}."))
+        let tools = listed(flaws);
+        if tools.is_empty() {
+            return None;
+        }
+        Some(format!("MCP clients and the APIs of models do not get these tools: {tools}."))
     }
 
     /// The parts of its tools' schemas that arguments are not checked against, in a sentence. What
     /// [`Self::examine`] has not looked at is not in it.
     pub fn unchecked(&self) -> Option<String> {
-        let shown = |parts: &[String]| line(&parts.join(", "), MAX_FLAW);
-        let named = match &self.content {
-            Content::Local(input) => shown(input.unchecked()),
+        let parts = match &self.content {
+            Content::Local(input) => in_one_line(input.unchecked()),
             _ => listed(self.tools().filter_map(|tool| {
                 let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
-                Some(format!("{:?} ({})", brief(&tool.name), shown(parts)))
+                Some(format!("{:?} ({})", brief(&tool.name), in_one_line(parts)))
             })),
         };
-        (!named.is_empty()).then(|| {
-            format!(
-                "Schemas have parts that cannot be used, so arguments are not checked against \
-                 them, and the API of a model may refuse the whole list of tools: {named}."
-            )
-        })
+        if parts.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "Schemas have parts that cannot be used, so arguments are not checked against them, and \
+             the API of a model may refuse the whole list of tools: {parts}."
+        ))
     }
 
     /// Looks at all schemas, which takes a while if there are many.
@@ -307,15 +309,19 @@ fn fault(
     fits(name, tool).map_err(|why| (Fault::Header, why))
 }
 
+fn in_one_line(parts: &[String]) -> String {
+    line(&parts.join(", "), MAX_FLAW)
+}
+
 /// The first of `items`, and how many more there are; empty if there is none.
 pub fn listed(items: impl Iterator<Item = String>) -> String {
-    let mut named: Vec<String> = items.collect();
-    let more = named.len().saturating_sub(MAX_NAMED);
-    named.truncate(MAX_NAMED);
+    let mut parts: Vec<String> = items.collect();
+    let more = parts.len().saturating_sub(MAX_NAMED);
+    parts.truncate(MAX_NAMED);
     if more > 0 {
-        named.push(format!("and {more} more"));
+        parts.push(format!("and {more} more"));
     }
-    named.join("; ")
+    parts.join("; ")
 }
 
 /// Which peer a backend is: a hash of how it is reached. The catalog of one server is never offered as

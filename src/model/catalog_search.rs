@@ -52,10 +52,10 @@ impl Index {
     /// The names of the tools that match, the best first.
     pub(super) fn find(&self, query: &str) -> impl Iterator<Item = &String> {
         let words = self.words.get_or_init(|| Words::new(&self.refs));
-        let mut found = words.scorer.matches(&words.embedder.embed(query));
+        let mut matches = words.scorer.matches(&words.embedder.embed(query));
         // Of equal scores, the first in the offer comes first.
-        found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
-        found.into_iter().filter_map(|one| words.names.get(one.id as usize))
+        matches.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
+        matches.into_iter().filter_map(|one| words.names.get(one.id as usize))
     }
 }
 
@@ -80,8 +80,9 @@ impl Words {
 
 /// The words of a tool: of its name, which counts twice, title, description, and parameters.
 fn words(name: &str, tool: &str) -> String {
-    let text = |key| string_member(tool, key).unwrap_or_default();
-    let mut words = [name, name, &text("title"), &text("description")].join(" ");
+    let title = string_member(tool, "title").unwrap_or_default();
+    let description = string_member(tool, "description").unwrap_or_default();
+    let mut words = [name, name, &title, &description].join(" ");
     if let Some(schema) = member(tool, "inputSchema") {
         parameters(schema, DEPTH, &mut words);
     }
@@ -91,7 +92,7 @@ fn words(name: &str, tool: &str) -> String {
 /// Adds the names of a schema's properties.
 fn parameters(schema: &RawValue, depth: usize, words: &mut String) {
     let properties = member(schema.get(), "properties");
-    let members = properties.and_then(|it| Members::read(it.get()).ok());
+    let members = properties.and_then(|properties| Members::read(properties.get()).ok());
     for (name, schema) in members.into_iter().flat_map(|members| members.0) {
         words.push(' ');
         words.push_str(&name);
@@ -109,12 +110,14 @@ static STEMS: LazyLock<DefaultTokenizer> =
     LazyLock::new(|| DefaultTokenizer::new(Language::English));
 
 static FIRST_OF_SAME: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let groups = SAME.lines().map(|group| STEMS.tokenize(group));
-    let pairs = |group: Vec<String>| {
+    let mut first_of_same = HashMap::default();
+    for group in SAME.lines().map(|group| STEMS.tokenize(group)) {
         let first = group.first().cloned().unwrap_or_default();
-        group.into_iter().map(move |word| (word, first.clone()))
-    };
-    groups.flat_map(pairs).collect()
+        for word in group {
+            first_of_same.insert(word, first.clone());
+        }
+    }
+    first_of_same
 });
 
 impl Tokenizer for Reader {
@@ -129,8 +132,9 @@ impl Tokenizer for Reader {
 fn apart(text: &str) -> String {
     let words = text.split(|letter: char| !letter.is_alphanumeric());
     let with_parts = words.flat_map(|word| {
-        let parts = word.to_snake_case();
-        let parts = Some(parts.replace('_', " ")).filter(|_| parts.contains('_'));
+        let snake_case = word.to_snake_case();
+        let parts =
+            if snake_case.contains('_') { Some(snake_case.replace('_', " ")) } else { None };
         [Some(word.to_owned()), parts].into_iter().flatten()
     });
     with_parts.collect::<Vec<_>>().join(" ")
@@ -144,25 +148,26 @@ pub fn find(arguments: &str, offer: &Offer, table: Option<&Table>) -> Result<Str
     let query = own::string(arguments, "query")?;
     let limit = own::number(arguments, "limit")?.unwrap_or(FEW);
     let mut tools = Vec::new();
-    let mut left = MAX_BYTES;
+    let mut room = MAX_BYTES;
     let definitions = offer.find(&query).filter_map(|name| {
-        let given = match table {
+        let own_name = match table {
             Some(table) => table.name_of(name, offer.searched_route(name)?)?,
             None => name,
         };
-        offer.hidden_definition(name, given)
+        offer.hidden_definition(name, own_name)
     });
     for tool in definitions.take(limit) {
         // One is answered in any case, however large it is.
-        match left.checked_sub(tool.len()) {
+        match room.checked_sub(tool.len()) {
             None if !tools.is_empty() => break,
-            rest => left = rest.unwrap_or(0),
+            rest => room = rest.unwrap_or(0),
         }
         tools.push(tool);
     }
-    let hint = match tools.is_empty() {
-        false => "",
-        true => ",\"hint\":\"No tool matches. Try other words for what the tool should do.\"",
+    let hint = if tools.is_empty() {
+        ",\"hint\":\"No tool matches. Try other words for what the tool should do.\""
+    } else {
+        ""
     };
     Ok(format!("{{\"tools\":[{}]{hint}}}", tools.join(",")))
 }
@@ -174,11 +179,11 @@ pub fn resolved<'a>(
     route: Route,
     tool: impl FnOnce(&str) -> Option<&'a Route>,
 ) -> (Call, Route) {
-    let asked = match route.target {
-        Target::Own(Own::Call) => asked(call.args.get()).ok(),
+    let inner = match route.target {
+        Target::Own(Own::Call) => inner_call(call.args.get()).ok(),
         _ => None,
     };
-    match asked.and_then(|(name, args)| Some((tool(&name)?.clone(), name, args))) {
+    match inner.and_then(|(name, args)| Some((tool(&name)?.clone(), name, args))) {
         Some((route, name, args)) => (Call { name, args, ..call }, route),
         None => (call, route),
     }
@@ -186,37 +191,35 @@ pub fn resolved<'a>(
 
 /// Why a call of [`Own::Call`] with these arguments stands for no other: an answer for the model.
 pub fn unresolved(arguments: &str) -> String {
-    match asked(arguments) {
+    match inner_call(arguments) {
         Ok((name, _)) => sentences::no_such_tool(name),
         Err(mistakes) => mistakes,
     }
 }
 
 /// The name and the arguments of the tool that is to be called.
-fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
-    let given = member(text, "arguments").filter(|given| given.get() != "null");
+fn inner_call(text: &str) -> Result<(String, Box<RawValue>), String> {
+    let arguments = member(text, "arguments").filter(|value| value.get() != "null");
     // Some models write the object as a text.
-    let quoted = given.and_then(|given| lossy(given.get())).filter(|text| text.starts_with('{'));
+    let quoted =
+        arguments.and_then(|value| lossy(value.get())).filter(|text| text.starts_with('{'));
     let unquoted = quoted.and_then(|text| RawValue::from_string(text.into_owned()).ok());
     if unquoted.is_none() {
-        let is_left_out = given.is_none();
-        Own::Call.check(&if is_left_out {
-            form::without(text, "arguments")
-        } else {
-            text.into()
+        Own::Call.check(&match arguments {
+            Some(_) => text.to_owned(),
+            None => form::without(text, "arguments"),
         })?;
     }
     // Also where the schema was not checked: with its arguments under another key, the tool would be
     // called without them.
-    let is_odd = |all: Members<'_>| {
-        let mut keys = all.0.iter().map(|(key, _)| key.as_ref());
-        all.duplicate().is_some() || keys.any(|key| key != "name" && key != "arguments")
-    };
-    if Members::read(text).is_ok_and(is_odd) {
+    if let Ok(members) = Members::read(text)
+        && (members.duplicate().is_some()
+            || members.0.iter().any(|(key, _)| key != "name" && key != "arguments"))
+    {
         return Err(refusal("the arguments: give `name` and `arguments`, each once, and no more"));
     }
     let name = own::string(text, "name")?;
-    let args = unquoted.or_else(|| given.map(RawValue::to_owned));
+    let args = unquoted.or_else(|| arguments.map(RawValue::to_owned));
     Ok((name, args.unwrap_or_else(no_members)))
 }
 
@@ -229,11 +232,11 @@ mod tests {
     #[test]
     fn null_arguments_are_none() {
         for text in [r#"{"name":"x","arguments":null}"#, r#"{"name":"x"}"#] {
-            let (name, args) = asked(text).unwrap();
+            let (name, args) = inner_call(text).unwrap();
             assert_eq!((&*name, args.get()), ("x", "{}"), "{text}");
         }
-        assert!(asked(r#"{"name":"x","arguments":[]}"#).is_err());
-        assert!(asked(r#"{"name":"x","arguments":{},"arguments":{}}"#).is_err());
+        assert!(inner_call(r#"{"name":"x","arguments":[]}"#).is_err());
+        assert!(inner_call(r#"{"name":"x","arguments":{},"arguments":{}}"#).is_err());
     }
 
     #[test]

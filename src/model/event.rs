@@ -77,8 +77,10 @@ impl Call {
 
     /// A call that comes from no stream of MANTYX. Arguments that are missing or `null` are `{}`.
     pub fn by_hand(id: &str, name: String, args: Option<&RawValue>) -> Self {
-        let args = args.filter(|args| args.get() != "null");
-        let args = args.map_or_else(no_members, RawValue::to_owned);
+        let args = match args {
+            Some(args) if args.get() != "null" => args.to_owned(),
+            _ => no_members(),
+        };
         Self { tool_use: id.into(), agent_run: None, name, kind: None, args, mcp_server: None }
     }
 
@@ -147,14 +149,19 @@ impl Event {
     pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> serde_json::Result<Self> {
         let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
         let id = id.and_then(|id| id.parse().ok());
-        let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
+        let print = |seq| match seq {
+            Some(_) => None,
+            None => Some(fingerprint(event, data)),
+        };
         let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
             return Ok(Self { seq: id, print: print(id), agent_run: None, body: Body::Other });
         };
         let seq = seq.or(id);
         let agent_run = agent_run_id.map(RunId::from);
-        let payload = inner.map(RawValue::get).filter(|inner| inner.starts_with('{'));
-        let payload = payload.unwrap_or(data);
+        let payload = match inner.map(RawValue::get) {
+            Some(inner) if inner.starts_with('{') => inner,
+            _ => data,
+        };
         let mut of = agent_run.clone();
         let body = match kind.as_deref().or(event) {
             Some("local_tool_call") => {
@@ -165,8 +172,7 @@ impl Event {
             }
             Some("local_tool_result_in") => {
                 let data: AnsweredData = serde_json::from_str(payload)?;
-                let named = data.agent_run_id.map(RunId::from);
-                of = named.or(agent_run);
+                of = data.agent_run_id.map(RunId::from).or(agent_run);
                 Body::Answered(of.clone(), data.tool_use_id.into())
             }
             kind => Body::without_payload(kind),
@@ -179,8 +185,10 @@ impl Event {
 pub fn tokens(data: &str) -> Option<[u64; 3]> {
     let payload = member(data, "data").filter(|payload| payload.get().starts_with('{'));
     let tokens = member(payload.map_or(data, RawValue::get), "tokens")?;
-    let count = |key| member(tokens.get(), key).and_then(|count| count.get().parse().ok());
-    Some(["inputTokens", "cachedTokens", "outputTokens"].map(|key| count(key).unwrap_or(0)))
+    Some(["inputTokens", "cachedTokens", "outputTokens"].map(|key| {
+        let count = member(tokens.get(), key).and_then(|count| count.get().parse().ok());
+        count.unwrap_or(0)
+    }))
 }
 
 impl Body {
@@ -227,8 +235,8 @@ impl Beginning {
             None => &mut whole,
         };
         payload.insert("args".to_owned(), TOO_LARGE.into());
-        let read = Event::read(id, event, &json!(whole).to_string());
-        let mut event = read.unwrap_or_else(|_is_a_call_without_a_name| {
+        let outcome = Event::read(id, event, &json!(whole).to_string());
+        let mut event = outcome.unwrap_or_else(|_is_a_call_without_a_name| {
             whole.remove("type");
             Event::read(id, None, &json!(whole).to_string()).expect("it is no call any more")
         });

@@ -80,23 +80,23 @@ impl Features {
         for (place, definition) in definitions.into_iter().enumerate() {
             let json = form::trimmed(definition.get(), kind.shape());
             let id = string_member(&json, kind.key);
-            let has_room = self.items.len() < MAX && self.bytes + json.len() <= MAX_BYTES;
+            let fits = self.items.len() < MAX && self.bytes + json.len() <= MAX_BYTES;
             let flaw = form::flaw(&json, kind.shape());
             match id {
-                Some(id) if has_room && flaw.is_none() => {
+                Some(id) if fits && flaw.is_none() => {
                     self.bytes += json.len();
                     self.items.push(Item { list: kind.list, id, json: json.into() });
                 }
                 id => {
-                    let known = id.map(|id| format!(" {:?}", brief(&id))).unwrap_or_default();
+                    let id_text = id.map(|id| format!(" {:?}", brief(&id))).unwrap_or_default();
                     let too_many = "it is one more than a server may have".to_owned();
-                    let why = match flaw {
-                        _ if !has_room => too_many,
+                    let reason = match flaw {
+                        _ if !fits => too_many,
                         Some(flaw) => flaw,
                         None => format!("`{}` is not there once", kind.key),
                     };
-                    let why = line(&why, MAX_FLAW);
-                    self.left_out.push(format!("number {place} of {}{known} ({why})", kind.list));
+                    let why = line(&reason, MAX_FLAW);
+                    self.left_out.push(format!("number {place} of {}{id_text} ({why})", kind.list));
                 }
             }
         }
@@ -109,8 +109,11 @@ impl Features {
 
     /// The definitions that clients do not get, in a sentence.
     pub fn left_out(&self) -> Option<String> {
-        let named = listed(self.left_out.iter().cloned());
-        (!named.is_empty()).then(|| format!("MCP clients do not get: {named}."))
+        let definitions = listed(self.left_out.iter().cloned());
+        if definitions.is_empty() {
+            return None;
+        }
+        Some(format!("MCP clients do not get: {definitions}."))
     }
 
     /// Whether the server completes arguments.
@@ -163,8 +166,11 @@ impl FeatureView {
         let mut nameless = Vec::new();
         for (backend, naming, features) in &servers {
             for Item { id, .. } in features.of(Feature::PROMPT) {
-                let wanted = naming.wanted(id);
-                nameless.push(Nameless { backend: backend.as_str(), tool: id, wanted });
+                nameless.push(Nameless {
+                    backend: backend.as_str(),
+                    tool: id,
+                    wanted: naming.wanted(id),
+                });
             }
         }
         let prompts = naming::assign(&nameless);
@@ -174,10 +180,10 @@ impl FeatureView {
 
     /// Whether the view was made of exactly these.
     pub fn is_of(&self, servers: &[FeatureSource]) -> bool {
-        let same = |(own, other): (&FeatureSource, &FeatureSource)| {
-            own.0 == other.0 && Arc::ptr_eq(&own.1, &other.1) && Arc::ptr_eq(&own.2, &other.2)
-        };
-        self.servers.len() == servers.len() && self.servers.iter().zip(servers).all(same)
+        self.servers.len() == servers.len()
+            && self.servers.iter().zip(servers).all(|(own, other)| {
+                own.0 == other.0 && Arc::ptr_eq(&own.1, &other.1) && Arc::ptr_eq(&own.2, &other.2)
+            })
     }
 
     /// All features of one kind: the server, the identity for clients, and the definition.
@@ -199,15 +205,20 @@ impl FeatureView {
 
     /// The definitions for clients. Of two with one URI, the first server's is there.
     pub fn definitions(&self, kind: Feature) -> Vec<String> {
-        let mut seen = HashSet::default();
-        let first = self.items(kind).filter(|(_, id, _)| seen.insert(*id));
-        let text = |(_, id, item): (_, &str, &Item)| match json::around(&item.json, "name") {
-            Some((before, after)) if kind == Feature::PROMPT => {
-                format!("{before}{}{after}", serde_json::Value::from(id))
+        let mut ids = HashSet::default();
+        let mut definitions = Vec::new();
+        for (_, id, item) in self.items(kind) {
+            if !ids.insert(id) {
+                continue;
             }
-            _ => item.json.to_string(),
-        };
-        first.map(text).collect()
+            definitions.push(match json::around(&item.json, "name") {
+                Some((before, after)) if kind == Feature::PROMPT => {
+                    format!("{before}{}{after}", serde_json::Value::from(id))
+                }
+                _ => item.json.to_string(),
+            });
+        }
+        definitions
     }
 
     /// The server of a feature, and the server's own identity of it.
@@ -239,8 +250,9 @@ impl FeatureView {
 
     /// A number that changes with the resources and their templates.
     pub fn digest_of_resources(&self) -> u64 {
-        let digest = || self.digest(&[Feature::RESOURCE, Feature::TEMPLATE]);
-        *self.digest_of_resources.get_or_init(digest)
+        *self
+            .digest_of_resources
+            .get_or_init(|| self.digest(&[Feature::RESOURCE, Feature::TEMPLATE]))
     }
 
     /// A number that changes with the prompts.

@@ -192,15 +192,15 @@ pub fn flaw(object: &str, shape: &Shape) -> Option<String> {
 /// The same of the members of an object: the path, and the reason.
 fn flaw_of(members: &Members<'_>, shape: &Shape) -> Option<(String, String)> {
     for Member { key, kind, required } in shape {
-        let mut is_there = false;
+        let mut present = false;
         let values = members.0.iter().filter(|(name, value)| name == key && !is_null(value));
         for (_, value) in values {
-            is_there = true;
+            present = true;
             if let Some((inner, what)) = kind.flaw(value) {
                 return Some((format!("{key}{inner}"), what));
             }
         }
-        if *required && !is_there {
+        if *required && !present {
             return Some(((*key).to_owned(), "is missing".to_owned()));
         }
     }
@@ -211,7 +211,7 @@ impl Kind {
     /// What is wrong with `value`: the rest of the path to it, and the reason.
     fn flaw(&self, value: &RawValue) -> Option<(String, String)> {
         let json = value.get();
-        let wanted = match self {
+        let what = match self {
             Self::Text if json.starts_with('"') => return None,
             Self::Text => "is no text".to_owned(),
             Self::Base64 if is_base64(json) => return None,
@@ -229,7 +229,9 @@ impl Kind {
             Self::Number => "is no number".to_owned(),
             Self::Whole if number(json).is_some_and(|number| number.fract() == 0.0) => return None,
             Self::Whole => "is no whole number".to_owned(),
-            Self::Share if number(json).is_some_and(|it| (0.0..=1.0).contains(&it)) => return None,
+            Self::Share if number(json).is_some_and(|share| (0.0..=1.0).contains(&share)) => {
+                return None;
+            }
             Self::Share => "is no number from 0 to 1".to_owned(),
             Self::Time if lossy(json).is_some_and(|text| is_time(&text)) => return None,
             Self::Time => "is no time with its date and offset".to_owned(),
@@ -250,18 +252,17 @@ impl Kind {
             },
             Self::Hints(_) => return None,
         };
-        Some((String::new(), wanted))
+        Some((String::new(), what))
     }
 
     fn flaw_of_list(&self, json: &str) -> Option<(String, String)> {
         let Ok(items) = elements(json) else {
             return Some((String::new(), "is no list".to_owned()));
         };
-        let is_good = |item: &RawValue| match self {
-            Self::Words(words) => is_one_of(item.get(), words),
-            _ => item.get().starts_with('"'),
-        };
-        let place = items.iter().position(|item| !is_good(item))?;
+        let place = items.iter().position(|item| match self {
+            Self::Words(words) => !is_one_of(item.get(), words),
+            _ => !item.get().starts_with('"'),
+        })?;
         Some((format!("[{place}]"), "is not one of its texts".to_owned()))
     }
 
@@ -295,8 +296,8 @@ enum Trimmed {
 /// else keeps its bytes.
 pub fn trimmed<'a>(object: &'a str, shape: &Shape) -> Cow<'a, str> {
     let Ok(members) = Members::read(object) else { return object.into() };
-    let mut is_changed = false;
-    let mut written = Vec::with_capacity(members.0.len());
+    let mut differs = false;
+    let mut rest = Vec::with_capacity(members.0.len());
     for (key, value) in &members.0 {
         let member = shape.iter().find(|member| member.key == key);
         let change = match member {
@@ -304,28 +305,28 @@ pub fn trimmed<'a>(object: &'a str, shape: &Shape) -> Cow<'a, str> {
             Some(member) => member.kind.trim(value),
             None => Trimmed::Same,
         };
-        is_changed |= !matches!(change, Trimmed::Same);
+        differs |= !matches!(change, Trimmed::Same);
         match change {
-            Trimmed::Same => written.push((key, Cow::Borrowed(value.get()))),
-            Trimmed::Changed(value) => written.push((key, value.into())),
+            Trimmed::Same => rest.push((key, Cow::Borrowed(value.get()))),
+            Trimmed::Changed(value) => rest.push((key, value.into())),
             Trimmed::Gone => {}
         }
     }
-    if !is_changed {
+    if !differs {
         return object.into();
     }
-    let written = written.iter().map(|(key, value)| format!("{}:{value}", quoted(key)));
-    format!("{{{}}}", written.collect::<Vec<_>>().join(",")).into()
+    let texts = rest.iter().map(|(key, value)| format!("{}:{value}", quoted(key)));
+    format!("{{{}}}", texts.collect::<Vec<_>>().join(",")).into()
 }
 
 /// The list `json` with its items changed by `change`; as it is if nothing changes.
 pub fn trimmed_items(json: &str, change: impl Fn(&str) -> Cow<'_, str>) -> Cow<'_, str> {
     let Ok(items) = elements(json) else { return json.into() };
     let items: Vec<Cow<'_, str>> = items.into_iter().map(|item| change(item.get())).collect();
-    match items.iter().any(|item| matches!(item, Cow::Owned(_))) {
-        true => format!("[{}]", items.join(",")).into(),
-        false => json.into(),
+    if items.iter().all(|item| matches!(item, Cow::Borrowed(_))) {
+        return json.into();
     }
+    format!("[{}]", items.join(",")).into()
 }
 
 /// A tool for a client with sessions. Those revisions know only output of one object, and such a
@@ -333,21 +334,21 @@ pub fn trimmed_items(json: &str, change: impl Fn(&str) -> Cow<'_, str>) -> Cow<'
 /// there.
 pub fn tool_for_sessions(tool: &str, keeps_output: bool) -> Cow<'_, str> {
     let Ok(members) = Members::read(tool) else { return tool.into() };
-    let mut is_changed = false;
-    let mut written = Vec::with_capacity(members.0.len());
+    let mut differs = false;
+    let mut texts = Vec::with_capacity(members.0.len());
     for (key, value) in &members.0 {
         let changed = match &**key {
             "outputSchema" if !keeps_output => {
-                is_changed = true;
+                differs = true;
                 continue;
             }
             "inputSchema" | "outputSchema" => with_object_schemas(value.get()),
             _ => Cow::Borrowed(value.get()),
         };
-        is_changed |= matches!(changed, Cow::Owned(_));
-        written.push(format!("{}:{changed}", quoted(key)));
+        differs |= matches!(changed, Cow::Owned(_));
+        texts.push(format!("{}:{changed}", quoted(key)));
     }
-    if is_changed { format!("{{{}}}", written.join(",")).into() } else { tool.into() }
+    if differs { format!("{{{}}}", texts.join(",")).into() } else { tool.into() }
 }
 
 /// `object` with `json` as its member `key`, which it has.
@@ -382,7 +383,7 @@ fn with_object_schemas(schema: &str) -> Cow<'_, str> {
     if members.0.iter().all(|(_, value)| value.get().starts_with('{')) {
         return schema.into();
     }
-    let written = members.0.iter().map(|(key, value)| {
+    let texts = members.0.iter().map(|(key, value)| {
         let value = match value.get() {
             "true" | "null" => "{}",
             "false" => r#"{"not":{}}"#,
@@ -390,7 +391,7 @@ fn with_object_schemas(schema: &str) -> Cow<'_, str> {
         };
         format!("{}:{value}", quoted(key))
     });
-    format!("{before}{{{}}}{after}", written.collect::<Vec<_>>().join(",")).into()
+    format!("{before}{{{}}}{after}", texts.collect::<Vec<_>>().join(",")).into()
 }
 
 fn flaw_of_items(items: &[&RawValue], shape: &Shape) -> Option<(String, String)> {
@@ -409,11 +410,12 @@ fn flaw_of_schemas(json: &str) -> Option<(String, String)> {
     let Ok(members) = Members::read(json) else {
         return Some((String::new(), "is no object".to_owned()));
     };
-    let is_good = |value: &RawValue| {
-        value.get().starts_with('{') || matches!(value.get(), "true" | "false" | "null")
-    };
-    let (key, _) = members.0.iter().find(|(_, value)| !is_good(value))?;
+    let (key, _) = members.0.iter().find(|(_, value)| !may_be_schema(value))?;
     Some((format!(".{key}"), "is no schema".to_owned()))
+}
+
+fn may_be_schema(value: &RawValue) -> bool {
+    value.get().starts_with('{') || matches!(value.get(), "true" | "false" | "null")
 }
 
 fn is_null(value: &RawValue) -> bool {
@@ -431,11 +433,15 @@ fn is_base64(json: &str) -> bool {
     };
     // `\/` and line ends are written with escapes.
     let text = if inner.contains('\\') { lossy(json).unwrap_or_default() } else { inner.into() };
-    let digits = |byte: &u8| !byte.is_ascii_whitespace();
-    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let body = text.trim_ascii_end().trim_end_matches('=');
-    let count = body.bytes().filter(digits).count();
-    count % 4 != 1 && body.bytes().filter(digits).all(is_digit)
+    let mut count = 0_usize;
+    for byte in body.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
+        if !byte.is_ascii_alphanumeric() && !matches!(byte, b'+' | b'/') {
+            return false;
+        }
+        count += 1;
+    }
+    count % 4 != 1
 }
 
 fn number(json: &str) -> Option<f64> {

@@ -67,8 +67,8 @@ impl Globs {
         let mut unknown = vec![None::<Vec<&Condition>>; self.rules.len()];
         for tool in tools {
             let schema = LazyCell::new(|| -> Value {
-                let schema = tool.input.schema().map(RawValue::get);
-                schema.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+                let text = tool.input.schema().map_or("null", RawValue::get);
+                serde_json::from_str(text).unwrap_or_default()
             });
             for at in self.set.matches(&tool.name) {
                 let of_tool = self.rules[at].when.iter().filter(|one| !one.is_known(&schema));
@@ -99,21 +99,24 @@ pub fn idle<'a>(
     apps: impl Iterator<Item = &'a Rights>,
 ) -> Option<String> {
     let Content::Mcp { tools, .. } = catalog.content() else { return None };
-    let filters = once(&rules.naming.tools).chain(apps.filter_map(|app| app.tools.get(backend)));
-    let filters: Vec<&ToolFilter> = filters.collect();
+    let mut filters: Vec<&ToolFilter> = vec![&rules.naming.tools];
+    filters.extend(apps.filter_map(|app| app.tools.get(backend)));
     // First those whose mistake lets calls pass.
     let globs = once(&rules.approve.tools)
         .chain(filters.iter().map(|filter| &filter.deny))
         .chain(filters.iter().filter_map(|filter| filter.allow.as_ref()))
         .chain([&rules.naming.always])
         .flat_map(|globs| globs.idle(tools));
-    let is_gone = |name: &&String| !tools.iter().any(|tool| tool.name == **name);
-    let renamed = rules.naming.rename.keys().filter(is_gone);
-    let renamed = renamed.map(|name| format!("`{name}` (tools.rename of {backend})"));
-    let idle: Vec<String> = globs.chain(renamed).collect();
-    let is_any = !tools.is_empty() && !idle.is_empty();
-    let named = at_most(&idle, MAX_IDLE);
-    is_any.then(|| format!("Of its {} tools, none matches {named}.", tools.len()))
+    let mut idle: Vec<String> = globs.collect();
+    for name in rules.naming.rename.keys() {
+        if !tools.iter().any(|tool| tool.name == *name) {
+            idle.push(format!("`{name}` (tools.rename of {backend})"));
+        }
+    }
+    if tools.is_empty() || idle.is_empty() {
+        return None;
+    }
+    Some(format!("Of its {} tools, none matches {}.", tools.len(), at_most(&idle, MAX_IDLE)))
 }
 
 /// What to do about the text of [`idle`].

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Digest as _;
 
-use seen::Seen;
+use seen::Views;
 
 use super::catalog::{Tool, hash_of, hex};
 use super::catalog_search::Index;
@@ -149,7 +149,7 @@ pub struct Offer {
     /// All tools, those included that this view does not show.
     index: Arc<Index>,
     digest: OnceLock<String>,
-    seen: Seen,
+    views: Views,
 }
 
 /// What one backend contributes.
@@ -221,8 +221,8 @@ impl Offer {
         let mut backends = BTreeMap::new();
         let mut names = names.into_iter();
         for Plan { source, refs, has_peer, .. } in plans {
-            let refs = refs.into_iter().map(|one| Arc::new(one.named(&mut names)));
-            let refs: Vec<_> = refs.collect();
+            let refs: Vec<_> =
+                refs.into_iter().map(|one| Arc::new(one.named(&mut names))).collect();
             let offered = Offered {
                 kind: source.kind,
                 place: source.place,
@@ -236,18 +236,18 @@ impl Offer {
             };
             backends.insert(source.name.clone(), offered);
         }
-        let names: Vec<(Own, Arc<str>)> = Own::ALL.into_iter().zip(names).collect();
-        let own = names.iter().map(|(own, name)| {
+        let own_names: Vec<(Own, Arc<str>)> = Own::ALL.into_iter().zip(names).collect();
+        let mut own_refs = BTreeMap::new();
+        for (own, name) in &own_names {
             let mut one = Unnamed::local(own.definition()).named(&mut iter::once(Arc::clone(name)));
-            one.others = names.clone();
+            one.others = own_names.clone();
             one.others.retain(|(other, _)| own.definition().get().contains(other.name()));
             one.json = one.with_names(Arc::clone);
-            (*own, Arc::new(one))
-        });
-        let own = own.collect();
+            own_refs.insert(*own, Arc::new(one));
+        }
         let refs = backends.values().flat_map(|offered: &Offered| &offered.refs).cloned();
         let index = Arc::new(Index::new(refs.collect()));
-        Self::assemble(backends, routes, own, index)
+        Self::assemble(backends, routes, own_refs, index)
     }
 
     fn assemble(
@@ -257,13 +257,14 @@ impl Offer {
         index: Arc<Index>,
     ) -> Self {
         // A session gets fresh routes when tools change that its model can only find.
-        let digest = |one: &Offered| digest_of(one.refs().chain(one.hidden()));
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest(one)));
+        let digests = backends
+            .iter()
+            .map(|(name, one)| (name.clone(), digest_of(one.refs().chain(one.hidden()))));
         let of_own = own.iter().map(|(own, one)| (own.backend(), digest_of([one.as_ref()])));
         let searched = backends.values().flat_map(Offered::hidden).flat_map(Ref::names).cloned();
-        let routes = Routes::new(routes, digests.chain(of_own).collect());
-        let routes = Arc::new(routes.with_searched(searched.collect()));
-        Self { backends, routes, own, index, digest: OnceLock::new(), seen: Seen::default() }
+        let table = Routes::new(routes, digests.chain(of_own).collect());
+        let routes = Arc::new(table.with_searched(searched.collect()));
+        Self { backends, routes, own, index, digest: OnceLock::new(), views: Views::default() }
     }
 
     /// Where `name` leads, if a model is shown it.
@@ -295,8 +296,7 @@ impl Offer {
 
     /// The names of the backends that `is_chosen` takes, in the order of bridge.yaml.
     pub fn in_order(&self, is_chosen: impl Fn(&BackendName) -> bool) -> Vec<&BackendName> {
-        let chosen = self.backends.iter().filter(|(name, _)| is_chosen(name));
-        let mut chosen: Vec<_> = chosen.collect();
+        let mut chosen: Vec<_> = self.backends.iter().filter(|(name, _)| is_chosen(name)).collect();
         chosen.sort_by_key(|(_, offered)| offered.place);
         chosen.into_iter().map(|(name, _)| name).collect()
     }
@@ -309,8 +309,10 @@ impl Offer {
         let chosen = || self.backends.iter().filter(|(name, _)| is_chosen(name));
         let can_pend = chosen().any(|(_, offered)| offered.can_pend);
         let hides = chosen().any(|(_, offered)| !offered.hidden.is_empty());
-        let needs = move |own| if own == Own::Results { can_pend } else { hides };
-        self.own.iter().filter(move |(own, _)| needs(**own)).map(|(own, one)| (*own, &**one))
+        self.own
+            .iter()
+            .filter(move |(own, _)| if **own == Own::Results { can_pend } else { hides })
+            .map(|(own, one)| (*own, &**one))
     }
 
     /// All refs that a run with these backends is given.
@@ -416,16 +418,20 @@ impl Unnamed {
 
     /// The ref of a local tool, its members in the order of the definition.
     fn local(definition: &RawValue) -> Self {
-        let members = json::Members::read(definition.get()).map(|members| members.0);
-        let members = members.unwrap_or_default();
+        let members = match json::Members::read(definition.get()) {
+            Ok(members) => members.0,
+            Err(_no_object) => Vec::new(),
+        };
         let after = members.iter().map(|(key, value)| format!(",{}:{value}", quoted(key)));
         Self::of_one(LOCAL_HEAD, after.collect())
     }
 
     fn named(self, names: &mut impl Iterator<Item = Arc<str>>) -> Ref {
-        let items = self.around.into_iter().zip(names);
-        let items = items.map(|((before, after), name)| Item { name, before, after });
-        Ref::new(self.head, items.collect(), self.tail)
+        let mut items = Vec::with_capacity(self.around.len());
+        for ((before, after), name) in self.around.into_iter().zip(names) {
+            items.push(Item { name, before, after });
+        }
+        Ref::new(self.head, items, self.tail)
     }
 }
 
@@ -435,15 +441,15 @@ impl<'a> Plan<'a> {
             (true, _) | (false, OnUnavailable::Stale) => source.catalog.as_deref(),
             (false, OnUnavailable::Stub | OnUnavailable::Omit | OnUnavailable::Fail) => None,
         };
-        let has_peer = usable.is_some();
-        let mut plan = Self { source, tools: Vec::new(), refs: Vec::new(), has_peer };
+        let mut plan =
+            Self { source, tools: Vec::new(), refs: Vec::new(), has_peer: usable.is_some() };
         match (usable.map(Catalog::content), source.on_unavailable) {
             (Some(Content::Mcp { server_info, tools }), _) => {
-                let is_offered = |tool: &&Tool| {
+                let mut offered: Vec<&Tool> = tools.iter().collect();
+                offered.retain(|tool| {
                     source.naming.tools.passes(&tool.name) && !source.review.withdraws(&tool.name)
-                };
-                let tools: Vec<&Tool> = tools.iter().filter(is_offered).collect();
-                for (at, tools) in tools.chunks(MAX_TOOLS_PER_REF).enumerate() {
+                });
+                for (at, tools) in offered.chunks(MAX_TOOLS_PER_REF).enumerate() {
                     plan.add_server(at, server_info.as_deref(), tools);
                 }
             }
@@ -484,9 +490,11 @@ impl<'a> Plan<'a> {
     }
 
     fn add_agent(&mut self, card: &RawValue) {
-        let description = self.source.description.as_ref();
-        let description = description.map(|text| format!(",\"description\":{}", quoted(text)));
-        let after = format!("{},\"agentCard\":{card}", description.unwrap_or_default());
+        let description = match &self.source.description {
+            Some(text) => format!(",\"description\":{}", quoted(text)),
+            None => String::new(),
+        };
+        let after = format!("{description},\"agentCard\":{card}");
         self.refs.push(Unnamed::of_one("{\"kind\":\"a2a_local\",\"name\":", after));
         let target = Target::Tool { name: "".into(), input: None };
         self.add("", self.source.name.to_string(), target, false, false);
@@ -502,10 +510,8 @@ impl<'a> Plan<'a> {
     /// Adds a ref of an MCP server, which is the one at the place `at` of them.
     fn add_server(&mut self, at: usize, server_info: Option<&RawValue>, tools: &[&'a Tool]) {
         let source = self.source;
-        let label = match at {
-            0 => source.name.to_string(),
-            _ => format!("{}__{}", source.name, at + 1),
-        };
+        let label =
+            if at == 0 { source.name.to_string() } else { format!("{}__{}", source.name, at + 1) };
         let info = server_info.map(|info| format!(",\"serverInfo\":{info}")).unwrap_or_default();
         let head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"{info},\"tools\":[");
         let mut around = Vec::with_capacity(tools.len());

@@ -74,16 +74,16 @@ impl ParamHeaders {
             let name = format!("{PREFIX}{mark}");
             let said = header(&name);
             let value = path.iter().try_fold(arguments, last_member);
-            let is_number = value.is_some_and(|value| {
+            let numeric = value.is_some_and(|value| {
                 value.get().starts_with(|first: char| first == '-' || first.is_ascii_digit())
             });
             let repeats = match (value.and_then(|value| text(value).transpose()), said) {
                 // No header can repeat it.
                 (Some(Err(_)), said) | (None, said) => said.is_none(),
-                (Some(Ok(text)), Some(said)) if is_number => integer(&said) == integer(&text),
+                (Some(Ok(text)), Some(said)) if numeric => integer(&said) == integer(&text),
                 (Some(Ok(text)), said) => said.as_deref() == Some(&text),
             };
-            (!repeats).then_some(name)
+            if repeats { None } else { Some(name) }
         })
     }
 }
@@ -116,25 +116,28 @@ fn integer(json: &str) -> Option<i64> {
     let number = match json.parse::<i64>() {
         Ok(number) => number,
         Err(_) => {
-            let number = json.parse::<f64>().ok()?;
-            let is_one = number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64;
+            let float = json.parse::<f64>().ok()?;
+            // Also for a NaN.
+            if float.fract() != 0.0 || float.abs() > MAX_INTEGER as f64 {
+                return None;
+            }
             // Exact within these bounds.
-            is_one.then_some(number as i64)?
+            float as i64
         }
     };
-    (-MAX_INTEGER..=MAX_INTEGER).contains(&number).then_some(number)
+    if (-MAX_INTEGER..=MAX_INTEGER).contains(&number) { Some(number) } else { None }
 }
 
 /// A value in the form for a header: unchanged if it is plain text, else in Base64.
 fn encoded(text: String) -> String {
-    let is_visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    let is_padded = text.starts_with(' ') || text.ends_with(' ');
+    let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let padded = text.starts_with(' ') || text.ends_with(' ');
     let (before, after) = SENTINEL;
     let looks_encoded = text.starts_with(before) && text.ends_with(after);
-    match is_visible && !is_padded && !looks_encoded {
-        true => text,
-        false => format!("{before}{}{after}", BASE64_STANDARD.encode(text)),
+    if visible && !padded && !looks_encoded {
+        return text;
     }
+    format!("{before}{}{after}", BASE64_STANDARD.encode(text))
 }
 
 /// The text of a header's value: the counterpart of [`encoded`]. `None` if it is no text.
@@ -222,14 +225,17 @@ impl Search {
 /// Whether a property has one of the three types that may be marked, with or without null.
 fn is_primitive(kind: Option<&RawValue>) -> bool {
     let Some(kind) = kind else { return false };
-    let is_one = |kind: &&str| matches!(*kind, "string" | "integer" | "boolean");
     match serde_json::from_str::<Vec<&str>>(kind.get()) {
         Ok(kinds) => {
             let others: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "null").collect();
-            matches!(&others[..], [one] if is_one(one))
+            matches!(&others[..], [one] if is_primitive_type(one))
         }
-        Err(_) => serde_json::from_str::<&str>(kind.get()).is_ok_and(|kind| is_one(&kind)),
+        Err(_) => serde_json::from_str::<&str>(kind.get()).is_ok_and(is_primitive_type),
     }
+}
+
+fn is_primitive_type(word: &str) -> bool {
+    matches!(word, "string" | "integer" | "boolean")
 }
 
 /// A character of a header's name (RFC 9110, 5.6.2).

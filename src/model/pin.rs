@@ -112,12 +112,12 @@ pub enum NotTaken {
 }
 
 /// What a model sees of one tool.
-struct Seen {
+struct ModelView {
     text: Arc<str>,
     hidden: BTreeSet<char>,
 }
 
-impl Seen {
+impl ModelView {
     /// Of the members of `raw` that are to `keep`.
     fn new(raw: &RawValue, keep: impl Fn(&str) -> bool) -> Self {
         let mut node = Node::read(raw);
@@ -135,19 +135,22 @@ impl Seen {
 }
 
 /// What a model sees of the tools of a catalog.
-fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
-    let is_visible = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
+fn model_views(catalog: &Catalog) -> BTreeMap<&str, ModelView> {
     match catalog.content() {
         Content::Mcp { tools, .. } => tools
             .iter()
-            .map(|tool| (tool.name.as_str(), Seen::new(&tool.raw, is_visible)))
+            .map(|tool| (tool.name.as_str(), ModelView::new(&tool.raw, is_visible)))
             .collect(),
         Content::A2a { card } => {
-            BTreeMap::from([(CARD, Seen::new(card, |key| key != "signatures"))])
+            BTreeMap::from([(CARD, ModelView::new(card, |key| key != "signatures"))])
         }
         // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),
     }
+}
+
+fn is_visible(key: &str) -> bool {
+    VISIBLE.contains(&key.to_ascii_lowercase().as_str())
 }
 
 impl Accepted {
@@ -166,40 +169,42 @@ impl Accepted {
         if mode == Mode::Off {
             return review;
         }
-        let seen = catalog.map(seen).unwrap_or_default();
+        let views = catalog.map(model_views).unwrap_or_default();
         // A catalog without tools has nothing to accept yet.
-        if matches!(self, Self::Nothing) && !seen.is_empty() {
-            let plain = seen.iter().filter(|(_, seen)| seen.hidden.is_empty());
-            let pins = plain.map(|(tool, seen)| ((*tool).to_owned(), Arc::clone(&seen.text)));
+        if matches!(self, Self::Nothing) && !views.is_empty() {
+            let plain = views.iter().filter(|(_, view)| view.hidden.is_empty());
+            let pins = plain.map(|(tool, view)| ((*tool).to_owned(), Arc::clone(&view.text)));
             *self = Self::Pins(Arc::new(Pins(pins.collect())));
         }
         if let Self::Damaged(why) = self {
             review.damaged = Some(Arc::clone(why));
         }
         let pins = self.pins().cloned().unwrap_or_default();
-        for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
+        for (&tool, view) in views.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
             let before = pins.0.get(tool);
             let change = match before {
-                Some(before) if *before == seen.text => {
+                Some(before) if *before == view.text => {
                     review.known += 1;
                     continue;
                 }
                 Some(_) => Change::Changed,
-                None if !seen.hidden.is_empty() => Change::Hidden,
+                None if !view.hidden.is_empty() => Change::Hidden,
                 None => Change::New,
             };
             review.add(Finding {
                 tool: tool.to_owned(),
                 change,
-                hidden: seen.hidden.clone(),
+                hidden: view.hidden.clone(),
                 before: before.cloned(),
-                now: Some(Arc::clone(&seen.text)),
+                now: Some(Arc::clone(&view.text)),
             });
         }
-        let is_gone = |tool: &str| catalog.is_some() && !seen.contains_key(tool);
-        for (tool, before) in
-            pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.tools.passes(tool))
-        {
+        for (tool, before) in &pins.0 {
+            // Without a catalog, nothing is known of the present tools.
+            if catalog.is_none() || views.contains_key(tool.as_str()) || !naming.tools.passes(tool)
+            {
+                continue;
+            }
             review.add(Finding {
                 tool: tool.clone(),
                 change: Change::Gone,
@@ -223,18 +228,18 @@ impl Accepted {
         if review.digest != digest {
             return Err(NotTaken::Moved);
         }
-        let taken: Vec<&Finding> = match tools {
+        let findings: Vec<&Finding> = match tools {
             None => review.findings.values().collect(),
             Some(tools) => tools
                 .iter()
                 .map(|tool| review.findings.get(tool).ok_or(NotTaken::NoSuchTool(tool.clone())))
                 .collect::<Result<_, _>>()?,
         };
-        if taken.is_empty() {
+        if findings.is_empty() {
             return Ok(());
         }
         let mut pins = self.pins().map(|pins| Pins::clone(pins)).unwrap_or_default();
-        for Finding { tool, now, .. } in taken {
+        for Finding { tool, now, .. } in findings {
             match now {
                 Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),
                 None => pins.0.remove(tool),
@@ -263,8 +268,8 @@ impl Review {
 
     /// Whether `tool` must be neither offered nor called.
     pub fn withdraws(&self, tool: &str) -> bool {
-        let found = self.findings.get(tool).is_some_and(|found| found.change != Change::Gone);
-        self.mode == Mode::Enforce && found
+        self.mode == Mode::Enforce
+            && self.findings.get(tool).is_some_and(|finding| finding.change != Change::Gone)
     }
 
     /// How many tools are not offered.
@@ -282,8 +287,9 @@ impl Finding {
     /// The present tools against the accepted ones, line by line, with hidden characters written
     /// out.
     pub fn diff(&self) -> Vec<String> {
-        let lines = |text: Option<&Arc<str>>| text.map(|text| readable(text)).unwrap_or_default();
-        diff::lines(&lines(self.before.as_ref()), &lines(self.now.as_ref()))
+        let before = self.before.as_deref().map(readable).unwrap_or_default();
+        let now = self.now.as_deref().map(readable).unwrap_or_default();
+        diff::lines(&before, &now)
     }
 }
 
@@ -310,11 +316,11 @@ fn readable(canonical: &str) -> Vec<String> {
     }
     // A line end in a key must not begin a line of its own: the server could forge a line of the
     // diff.
-    let in_one = |line: &String| {
-        let shown = visible::shown(line.trim_end_matches('\r'));
-        shown.replace('\r', "\\u{d}").replace('\n', "\\u{a}")
-    };
-    lines.iter().map(in_one).collect()
+    for line in &mut lines {
+        let text = visible::shown(line.trim_end_matches('\r'));
+        *line = text.replace('\r', "\\u{d}").replace('\n', "\\u{a}");
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -33,16 +33,15 @@ impl From<Box<RawValue>> for Question {
     fn from(params: Box<RawValue>) -> Self {
         let trimmed = form::trimmed(params.get(), &form::QUESTION).into_owned();
         let params = RawValue::from_string(trimmed).unwrap_or(params);
-        let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
-        let url = string_member(params.get(), "url").filter(|_| is_url);
-        let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
+        let url_mode = string_member(params.get(), "mode").as_deref() == Some("url");
+        let url = string_member(params.get(), "url").filter(|_| url_mode);
+        let schema = member(params.get(), "requestedSchema").filter(|_| !url_mode);
         // A field that the form does not have is a mistake, unless the server says otherwise.
         let fields = schema.and_then(|schema| schema.get().strip_prefix('{'));
         let content = match fields {
             Some(fields) => of_text(&format!(r#"{{"additionalProperties":false,{fields}"#)),
             None => of_text(r#"{"type":"null"}"#),
         };
-        let is_unseen = |c: char| c.is_control() || hides(c);
         let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
             (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
             (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
@@ -50,7 +49,10 @@ impl From<Box<RawValue>> for Question {
             _ if !content.unchecked().is_empty() => {
                 Some(format!("its schema cannot be used: {}", content.unchecked().join("; ")))
             }
-            _ if url.as_ref().is_some_and(|url| url.contains(is_unseen)) => {
+            _ if url
+                .as_ref()
+                .is_some_and(|url| url.contains(|c: char| c.is_control() || hides(c))) =>
+            {
                 Some("/url: it has characters that cannot be seen".to_owned())
             }
             _ if url.is_some_and(|url| url::Url::parse(&url).is_err()) => {
@@ -104,9 +106,9 @@ pub fn may_be(
         (Some(question), Outcome::Answered) => question.check(content),
         (_, Outcome::Denied) | (None, Outcome::Approved) if content.is_none() => Ok(()),
         _ => {
-            let why = "A server's question is answered or denied, a call is approved or denied, and \
-                       only an answer has `content`.";
-            Err(why.to_owned())
+            let rule = "A server's question is answered or denied, a call is approved or denied, and \
+                        only an answer has `content`.";
+            Err(rule.to_owned())
         }
     }
 }
@@ -130,51 +132,59 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
     {
         return Ok(whole.clone());
     }
-    let kind = |key: &str| {
-        let field = schema["properties"].get(key)?;
-        let kinds = field["type"].as_array().map(Vec::as_slice);
-        let mut kinds = kinds.unwrap_or(std::slice::from_ref(&field["type"])).iter();
-        // A field may have no type, or may be `null`, too.
-        Some(kinds.find_map(|kind| kind.as_str().filter(|it| *it != "null")).unwrap_or("any"))
-    };
-    let of_text = |key: &str| match kind(key) {
-        Some("array") => {
-            matches!(schema["properties"][key]["items"]["type"].as_str(), None | Some("string"))
-        }
-        kind => kind == Some("string"),
-    };
     let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for pair in given {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
-        let there = || schema["properties"].as_object().into_iter().flat_map(|it| it.keys());
-        let there = || there().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let no_field = || format!("{key} is none of its fields; there are: {}", there());
-        let is_json = serde_json::from_str::<&RawValue>(value).is_ok();
-        let kind = match (kind(key), &schema["properties"]) {
+        let json_value = serde_json::from_str::<&RawValue>(value).is_ok();
+        let kind = match (field_type(schema, key), &schema["properties"]) {
             (None, Value::Null) => "any",
-            (kind, _) => kind.ok_or_else(no_field)?,
+            (Some(kind), _) => kind,
+            (None, properties) => {
+                let fields: Vec<&str> =
+                    properties.as_object().into_iter().flatten().map(|(key, _)| &**key).collect();
+                let fields = fields.join(", ");
+                return Err(format!("{key} is none of its fields; there are: {fields}"));
+            }
         };
-        // A list may be given whole, which is the way to an empty one.
-        let is_list = kind == "array" && is_json && value.starts_with('[');
         let json = match kind {
-            _ if is_list => value.to_owned(),
-            _ if of_text(key) => Value::from(value).to_string(),
-            _ if is_json => value.to_owned(),
+            // A list may come whole, which is the way to an empty one.
+            "array" if json_value && value.starts_with('[') => value.to_owned(),
+            _ if takes_text(schema, key) => Value::from(value).to_string(),
+            _ if json_value => value.to_owned(),
             "any" | "array" => Value::from(value).to_string(),
             kind => return Err(format!("{key} must be of type {kind}")),
         };
         members.entry(key).or_default().push(json);
     }
-    let member = |(key, values): (&&str, &Vec<String>)| match (kind(key), values.as_slice()) {
-        (Some("array"), [whole]) if whole.starts_with('[') => {
-            Ok(format!("{}:{whole}", Value::from(*key)))
+    let mut texts = Vec::new();
+    for (key, values) in members {
+        let value = match (field_type(schema, key), values.as_slice()) {
+            (Some("array"), [whole]) if whole.starts_with('[') => whole.clone(),
+            (Some("array"), _) => format!("[{}]", values.join(",")),
+            (_, [value]) => value.clone(),
+            _ => return Err(format!("{key} takes one value")),
+        };
+        texts.push(format!("{}:{value}", Value::from(key)));
+    }
+    Ok(format!("{{{}}}", texts.join(",")))
+}
+
+/// The type of the field `key`. A field may have no type, or may be `null`, too.
+fn field_type<'s>(schema: &'s Value, key: &str) -> Option<&'s str> {
+    let field_type = &schema["properties"].get(key)?["type"];
+    let types = field_type.as_array().map_or(std::slice::from_ref(field_type), Vec::as_slice);
+    let mut words = types.iter().filter_map(Value::as_str);
+    Some(words.find(|word| *word != "null").unwrap_or("any"))
+}
+
+/// Whether what a person types for the field `key` is a text, and needs no quotation marks.
+fn takes_text(schema: &Value, key: &str) -> bool {
+    match field_type(schema, key) {
+        Some("array") => {
+            matches!(schema["properties"][key]["items"]["type"].as_str(), None | Some("string"))
         }
-        (Some("array"), _) => Ok(format!("{}:[{}]", Value::from(*key), values.join(","))),
-        (_, [value]) => Ok(format!("{}:{value}", Value::from(*key))),
-        _ => Err(format!("{key} takes one value")),
-    };
-    let members: Result<Vec<String>, String> = members.iter().map(member).collect();
-    Ok(format!("{{{}}}", members?.join(",")))
+        kind => kind == Some("string"),
+    }
 }
 
 #[cfg(test)]

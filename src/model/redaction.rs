@@ -119,11 +119,17 @@ impl Pattern {
 
 /// Whether `number` has 13 to 19 digits, the last of which checks the others (Luhn).
 fn is_card(number: &str) -> bool {
-    let digits = number.bytes().rev().filter(u8::is_ascii_digit).map(|digit| digit - b'0');
-    // Others would be long to look at.
-    let digits: Vec<u8> = digits.take(20).collect();
+    // More digits are no card, and would be long to look at.
+    let digits: Vec<u8> = number
+        .bytes()
+        .rev()
+        .filter(u8::is_ascii_digit)
+        .map(|digit| digit - b'0')
+        .take(20)
+        .collect();
     let weighted = digits.iter().zip([1, 2].iter().cycle()).map(|(digit, weight)| digit * weight);
-    (13..=19).contains(&digits.len()) && weighted.map(|it| it / 10 + it % 10).sum::<u8>() % 10 == 0
+    (13..=19).contains(&digits.len())
+        && weighted.map(|product| product / 10 + product % 10).sum::<u8>() % 10 == 0
 }
 
 /// `digits`, in groups, without the card numbers that begin and end with one of the groups. In these,
@@ -137,12 +143,9 @@ fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
     let groups: Vec<&str> = digits.split_inclusive([' ', '-']).collect();
     let (mut new, mut card_end) = (String::new(), 0);
     for (at, group) in groups.iter().enumerate() {
-        let ends_card = |end: &usize| {
-            let number = groups.get(at..*end).unwrap_or_default();
-            number.iter().rev().skip(1).all(|group| group.len() > 4) && is_card(&number.concat())
-        };
         // At most four groups of four digits, and one of three.
-        if let Some(end) = (at + 1..=groups.len().min(at + 5)).rev().find(ends_card) {
+        let mut ends = (at + 1..=groups.len().min(at + 5)).rev();
+        if let Some(end) = ends.find(|end| are_card(groups.get(at..*end).unwrap_or_default())) {
             if at >= card_end {
                 new.push_str(with);
                 *count += 1;
@@ -158,6 +161,10 @@ fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
     new
 }
 
+fn are_card(groups: &[&str]) -> bool {
+    groups.iter().rev().skip(1).all(|group| group.len() > 4) && is_card(&groups.concat())
+}
+
 impl Redaction {
     /// Replaces what matches in `text`, and in the strings of JSON that it is or has; `None` if nothing
     /// does. `count` goes up by one for each place.
@@ -166,13 +173,15 @@ impl Redaction {
             return self.in_strings(text, Part::Whole, count);
         }
         let before = *count;
-        let mut replaced = text.to_owned();
+        let mut new = text.to_owned();
         for pattern in &self.0 {
-            replaced = pattern.replace(&replaced, count).into_owned();
+            new = pattern.replace(&new, count).into_owned();
         }
         // After that, as what matches may have several lines.
-        let replaced = self.in_strings(&replaced, Part::Escaped, count).unwrap_or(replaced);
-        (*count > before).then_some(replaced)
+        if let Some(unescaped) = self.in_strings(&new, Part::Escaped, count) {
+            new = unescaped;
+        }
+        if *count > before { Some(new) } else { None }
     }
 
     /// `json`, a part of what an MCP server has sent, without what matches; `None` if nothing does.
@@ -184,11 +193,11 @@ impl Redaction {
     /// What `line` has behind a private key that an earlier line has begun: nothing while the key goes
     /// on. `in_key` says so, before this line and then behind it.
     pub fn after_key<'t>(&self, line: &'t str, in_key: &mut bool) -> &'t str {
-        let is_used = self.0.iter().any(|pattern| pattern.known == Some(Known::PrivateKeys));
-        if !is_used && !*in_key {
+        let hides_keys = self.0.iter().any(|pattern| pattern.known == Some(Known::PrivateKeys));
+        if !hides_keys && !*in_key {
             return line;
         }
-        let marks: Vec<_> = KEY_MARK.find_iter(line).filter(|_| is_used).collect();
+        let marks: Vec<_> = KEY_MARK.find_iter(line).filter(|_| hides_keys).collect();
         let rest = match marks.iter().find(|mark| ends_key(mark)) {
             _ if !*in_key => line,
             Some(end) => line.split_at(end.end()).1,
@@ -202,7 +211,7 @@ impl Redaction {
         if self.0.is_empty() {
             return None;
         }
-        let (mut new, mut rest, mut is_changed) = (String::new(), json, false);
+        let (mut new, mut rest, mut differs) = (String::new(), json, false);
         // The last key, that of the outermost object, and how many objects and arrays are open.
         let (mut key, mut member, mut depth) = ("", "", 0);
         let mut in_key = false;
@@ -212,44 +221,47 @@ impl Redaction {
             new.push_str(before);
             depth += before.matches(['{', '[']).count();
             depth = depth.saturating_sub(before.matches(['}', ']']).count());
-            let is_key = after.trim_start().starts_with(':');
+            let names_member = after.trim_start().starts_with(':');
             let its_key = std::mem::take(&mut key);
-            if is_key {
+            if names_member {
                 key = literal;
                 member = if depth == 1 { literal } else { member };
             }
             let in_block = depth == 1 || is_in(BLOCKS, member);
-            let is_own = || (is_key || its_key == r#""type""#) && is_in(OWN, literal);
-            let is_left = match part {
+            let own_word = || (names_member || its_key == r#""type""#) && is_in(OWN, literal);
+            let stays = match part {
                 Part::Whole => false,
                 Part::Escaped => !literal.contains('\\'),
                 Part::Result => {
-                    in_block && (is_own() || is_in(BYTES, its_key) && is_base64(literal))
+                    in_block && (own_word() || is_in(BYTES, its_key) && is_base64(literal))
                 }
-                Part::Params if is_in(BLOCKS, member) => is_own() || is_in(NEEDED, its_key),
-                Part::Params => in_block && is_own() || is_in(NEEDED, member),
+                Part::Params if is_in(BLOCKS, member) => own_word() || is_in(NEEDED, its_key),
+                Part::Params => in_block && own_word() || is_in(NEEDED, member),
             };
-            let text = json::lossy(literal).filter(|_| !is_left);
+            let text = json::lossy(literal).filter(|_| !stays);
             let replaced = text.and_then(|text| {
-                if is_key {
+                if names_member {
                     return self.apply(&text, count);
                 }
                 // A list of lines has a key in several strings, if its last line is among them.
                 let was_in_key = in_key;
                 let rest = self.after_key(&text, &mut in_key);
                 in_key = in_key && json.len() - after.len() < last_mark;
-                self.apply(rest, count).or_else(|| was_in_key.then(|| rest.to_owned()))
+                match self.apply(rest, count) {
+                    None if was_in_key => Some(rest.to_owned()),
+                    new => new,
+                }
             });
             match replaced {
                 Some(replaced) => {
                     new.push_str(&Value::from(replaced).to_string());
-                    is_changed = true;
+                    differs = true;
                 }
                 None => new.push_str(literal),
             }
         }
         new.push_str(rest);
-        is_changed.then_some(new)
+        if differs { Some(new) } else { None }
     }
 }
 

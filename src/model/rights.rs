@@ -94,6 +94,11 @@ impl CallRefusal {
     }
 }
 
+/// A refusal that no rule of bridge.yaml is the place of.
+fn refusal<'a>(reason: CallRefusal) -> Decision<'a> {
+    (Permission::Refused(reason), None)
+}
+
 /// Whether a call along `route` with these arguments may be made for an app with these rights, by
 /// these rules of its backend. `None` stands for an app or a backend that is not configured.
 ///
@@ -107,28 +112,28 @@ pub fn permission<'a>(
     arguments: &str,
     is_approved: bool,
 ) -> Decision<'a> {
-    let refused = |refusal| (Permission::Refused(refusal), None);
-    let Some(rights) = app else { return refused(CallRefusal::App) };
+    let Some(rights) = app else { return refusal(CallRefusal::App) };
     // Results of earlier calls belong to the run; a tool that is found is permitted when it is called.
     if matches!(route.target, Target::Own(_)) {
         return (Permission::Given, None);
     }
     if !rights.include(&route.backend) {
-        return refused(CallRefusal::Backend);
+        return refusal(CallRefusal::Backend);
     }
-    let Some(rules) = backend else { return refused(CallRefusal::Removed) };
+    let Some(rules) = backend else { return refusal(CallRefusal::Removed) };
     let Target::Tool { name, .. } = &route.target else { return (Permission::Given, None) };
     let of_app = rights.tools.get(&route.backend);
     for filter in of_app.into_iter().chain([&rules.naming.tools]) {
         if let Some(rule) = filter.deny.of_call(name, arguments) {
-            let refusal = match rule.when.is_empty() {
-                true => CallRefusal::Tool,
-                false => CallRefusal::Arguments(rule.conditions()),
+            let refusal = if rule.when.is_empty() {
+                CallRefusal::Tool
+            } else {
+                CallRefusal::Arguments(rule.conditions())
             };
             return (Permission::Refused(refusal), Some(&rule.place));
         }
         if !filter.passes(name) {
-            return refused(CallRefusal::Tool);
+            return refusal(CallRefusal::Tool);
         }
     }
     match rules.approve.asks(route, arguments).filter(|_| !is_approved) {

@@ -55,8 +55,10 @@ pub enum Test {
 /// many keys.
 pub fn keys(path: &str) -> Option<Vec<String>> {
     let keys = path.strip_prefix('/')?.split('/').take(MAX_KEYS + 1).map(|key| {
-        let is_good = !key.replace("~0", "").replace("~1", "").contains('~');
-        is_good.then(|| key.replace("~1", "/").replace("~0", "~"))
+        if key.replace("~0", "").replace("~1", "").contains('~') {
+            return None;
+        }
+        Some(key.replace("~1", "/").replace("~0", "~"))
     });
     keys.collect::<Option<Vec<_>>>().filter(|keys| keys.len() <= MAX_KEYS)
 }
@@ -70,12 +72,12 @@ impl Rule {
 
     /// Its conditions, for the model and people.
     pub fn conditions(&self) -> String {
-        let told = self.when.iter().map(|Condition { path, test, .. }| match test {
+        let words = self.when.iter().map(|Condition { path, test, .. }| match test {
             Test::Gt(limit) => format!("`{path}` is greater than {limit}"),
             Test::Lt(limit) => format!("`{path}` is less than {limit}"),
             Test::Glob(glob) => format!("`{path}` matches `{}`", glob.glob()),
         });
-        told.collect::<Vec<_>>().join(" and ")
+        words.collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -134,9 +136,9 @@ const COMBINED: [&str; 5] = ["allOf", "anyOf", "oneOf", "then", "else"];
 fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value>> {
     let mut all = Vec::new();
     // References may lead in circles.
-    let mut seen = HashSet::default();
+    let mut visited = HashSet::default();
     while let Some(schema) = here.pop() {
-        if !seen.insert(ptr::from_ref(schema)) {
+        if !visited.insert(ptr::from_ref(schema)) {
             continue;
         }
         all.push(schema);
@@ -144,9 +146,9 @@ fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value
             here.push(whole.pointer(reference.as_str()?.strip_prefix('#')?)?);
         }
         let combined = COMBINED.iter().filter_map(|key| schema.get(*key));
-        here.extend(
-            combined.flat_map(|it| it.as_array().map_or(slice::from_ref(it), Vec::as_slice)),
-        );
+        for schemas in combined {
+            here.extend(schemas.as_array().map_or(slice::from_ref(schemas), Vec::as_slice));
+        }
     }
     Some(all)
 }
@@ -154,19 +156,22 @@ fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value
 /// The schemas that `schema` alone has for the member or the element `key`.
 fn inner<'a>(schema: &'a Value, key: &str) -> Vec<&'a Value> {
     let object = |name: &str| schema.get(name).and_then(Value::as_object).into_iter().flatten();
-    let named = object("properties").filter(|(name, _)| is_key(name, key));
-    let mut found: Vec<&Value> = named.map(|(_, schema)| schema).collect();
+    let mut schemas: Vec<&Value> = object("properties")
+        .filter(|(name, _)| is_key(name, key))
+        .map(|(_, schema)| schema)
+        .collect();
     if let Ok(index) = key.parse::<usize>() {
         let items = schema.get("items");
         let list = schema.get("prefixItems").or(items).and_then(|list| list.get(index));
-        found.extend(list.or(items.filter(|items| !items.is_array())));
+        schemas.extend(list.or(items.filter(|items| !items.is_array())));
     }
-    if found.is_empty() {
-        found.extend(object("patternProperties").map(|(_, schema)| schema));
+    if schemas.is_empty() {
+        schemas.extend(object("patternProperties").map(|(_, schema)| schema));
         let others = schema.get("additionalProperties");
-        found.extend(others.filter(|it| it.as_object().is_some_and(|it| !it.is_empty())));
+        schemas
+            .extend(others.filter(|schema| schema.as_object().is_some_and(|all| !all.is_empty())));
     }
-    found
+    schemas
 }
 
 /// Whether `schema` says nothing of `key`, and yet takes it.
@@ -177,8 +182,9 @@ fn is_open(schema: &Value, key: &str) -> bool {
         only => only.is_some_and(|it| it == kind),
     };
     let mut more = COMBINED.iter().chain(&["$ref"]);
-    let is_any = kinds.is_none() && *schema != false && !more.any(|it| schema.get(*it).is_some());
-    (is("object") || is_any) && schema.get("additionalProperties") != Some(&false.into())
+    let takes_all =
+        kinds.is_none() && *schema != false && !more.any(|key| schema.get(*key).is_some());
+    (is("object") || takes_all) && schema.get("additionalProperties") != Some(&false.into())
         || is("array") && key.parse::<usize>().is_ok()
 }
 

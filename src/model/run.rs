@@ -213,15 +213,15 @@ impl Run {
 
     /// Ends the past, and returns the calls that it left without an answer.
     pub fn settle(&mut self) -> Vec<(Call, Work)> {
-        let mut held = self.held.take().unwrap_or_default();
+        let mut calls = self.held.take().unwrap_or_default();
         // Other clients may have answered calls up to here, also a call that comes late.
         self.read_to = self.read_to.max(self.last_seq);
         if std::mem::take(&mut self.past_is_lost) {
-            for (_, work) in &mut held {
+            for (_, work) in &mut calls {
                 work.doubt();
             }
         }
-        held
+        calls
     }
 
     /// Handles the next event.
@@ -241,8 +241,8 @@ impl Run {
             (None, Some(print)) => self.unnumbered.repeats(print),
             (None, None) => false,
         };
-        let is_last = matches!(event.body, Body::End(kind, _) if kind == self.kind);
-        if repeated && !is_last && !self.is_new_call(&event) {
+        let ends_run = matches!(event.body, Body::End(kind, _) if kind == self.kind);
+        if repeated && !ends_run && !self.is_new_call(&event) {
             if let Body::Answered(agent_run, tool_use) = &event.body {
                 self.on_answered(agent_run.as_ref(), tool_use);
             }
@@ -254,7 +254,7 @@ impl Run {
                 self.on_answered(agent_run.as_ref(), &tool_use);
                 Step::Relay
             }
-            Body::End(_, ending) if is_last => {
+            Body::End(_, ending) if ends_run => {
                 if let Some(held) = &mut self.held {
                     held.clear();
                 }
@@ -303,14 +303,14 @@ impl Run {
         if self.kind == RunKind::Agent && seq.is_some_and(|seq| seq <= self.read_to) {
             work.doubt();
         }
-        let work = match (&mut self.held, work) {
+        let work_now = match (&mut self.held, work) {
             (Some(held), work @ (Work::Make(_) | Work::Doubtful(_) | Work::Refuse(_))) => {
                 held.push((call.clone(), work));
                 Work::Hold
             }
             (_, work) => work,
         };
-        Step::Mask(call, work)
+        Step::Mask(call, work_now)
     }
 
     fn work(&mut self, call: &Call, route: Route) -> Work {

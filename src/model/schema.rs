@@ -196,22 +196,22 @@ impl Eq for InputSchema {}
 /// The mistakes of `arguments`, which are invalid; or why that is not certain.
 fn explain(usable: &Usable, arguments: &Value) -> Result<String, &'static str> {
     let mut mistakes = String::new();
-    let mut told = 0;
+    let mut count = 0;
     let mut more = 0_usize;
     for error in usable.validator.iter_errors(arguments) {
         if matches!(error.kind(), ValidationErrorKind::RegexEngineFailure { .. }) {
             return Err("a regular expression of its schema makes the engine fail");
         }
         let mistake = mistake(&error);
-        if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
+        if count == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
             more += 1;
             continue;
         }
-        if told > 0 {
+        if count > 0 {
             mistakes.push_str("; ");
         }
         mistakes.push_str(&mistake);
-        told += 1;
+        count += 1;
     }
     if more > 0 {
         write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
@@ -278,8 +278,8 @@ fn read(text: &str) -> Result<Value, String> {
 
 /// One mistake: its place as a JSON pointer and what is wrong, without the value.
 fn mistake(error: &ValidationError<'_>) -> String {
-    let path = error.instance_path().as_str();
-    let path = if path.is_empty() { "the arguments" } else { path };
+    let pointer = error.instance_path().as_str();
+    let path = if pointer.is_empty() { "the arguments" } else { pointer };
     let what = match error.kind() {
         ValidationErrorKind::Required { property } => format!("{property} is required"),
         // The error is about the name; the place is that of the object.

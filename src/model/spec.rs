@@ -163,9 +163,9 @@ impl Table {
         let backends = Arc::clone(&table.rest.backends);
         for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
-            let given = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
-            if offer.route(&given).is_none() {
-                table.rest.renamed.insert(given, Arc::clone(name));
+            let suffixed = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
+            if offer.route(&suffixed).is_none() {
+                table.rest.renamed.insert(suffixed, Arc::clone(name));
             }
         }
         offer.own(|name| backends.contains(name)).for_each(|(own, _)| table.rest.give(own));
@@ -196,7 +196,10 @@ impl Table {
     /// the same name, so kind and server must agree as well.
     pub fn claims(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
-        (!self.rest.assumed || route.is_meant_by(call)).then_some(route)
+        if self.rest.assumed && !route.is_meant_by(call) {
+            return None;
+        }
+        Some(route)
     }
 
     /// Where `name` leads in this run, if the run was shown it as the bridge's.
@@ -214,8 +217,10 @@ impl Table {
     /// Where `name` leads in a call of [`Own::Call`], be it that of a tool that the model has to find.
     pub fn tool(&self, name: &str) -> Option<&Route> {
         let route = self.routes.get(self.original(name)?)?;
-        let is_tool = matches!(route.target, Target::Tool { .. });
-        (is_tool && self.backends().contains(&route.backend)).then_some(route)
+        if !matches!(route.target, Target::Tool { .. }) {
+            return None;
+        }
+        if self.backends().contains(&route.backend) { Some(route) } else { None }
     }
 
     /// The offer's name for what this run calls `name`; `None` if it is the caller's.
@@ -230,28 +235,24 @@ impl Table {
     /// This run's name for the tool that an offer calls `name`; `None` if the run has no such tool.
     /// `route` is where the offer's name leads, which may be elsewhere than where this run's does.
     pub fn name_of<'a>(&'a self, name: &'a str, route: &Route) -> Option<&'a str> {
-        let given = match self.rest.taken.contains(name) {
-            true => self.given_for(name)?,
-            false => name,
-        };
-        let tool = self.tool(given)?;
-        let is_same = tool.backend == route.backend && tool.target.tool() == route.target.tool();
-        is_same.then_some(given)
+        let own = if self.rest.taken.contains(name) { self.replacement(name)? } else { name };
+        let tool = self.tool(own)?;
+        if tool.backend != route.backend || tool.target.tool() != route.target.tool() {
+            return None;
+        }
+        Some(own)
     }
 
-    /// The name that was given in place of `original`, which the caller has taken.
-    fn given_for(&self, original: &str) -> Option<&str> {
+    /// The name in place of `original`, which the caller has for a tool of its own.
+    fn replacement(&self, original: &str) -> Option<&str> {
         let mut renamed = self.rest.renamed.iter();
-        renamed.find(|(_, name)| ***name == *original).map(|(given, _)| given.as_str())
+        renamed.find(|(_, name)| ***name == *original).map(|(new, _)| new.as_str())
     }
 
     /// The name of the tool that fetches results later, if the run has it.
     pub fn results(&self) -> Option<&str> {
         let name = self.routes.own(Own::Results).filter(|_| self.rest.results)?;
-        match self.rest.taken.contains(name) {
-            true => self.given_for(name),
-            false => Some(name),
-        }
+        if self.rest.taken.contains(name) { self.replacement(name) } else { Some(name) }
     }
 
     /// The backends whose tools the run has.
@@ -261,16 +262,15 @@ impl Table {
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
     pub fn differs_from(&self, offer: &Offer) -> bool {
-        let given = &self.routes;
-        let now = &offer.routes;
-        if Arc::ptr_eq(given, now) {
+        let (old, new) = (&self.routes, &offer.routes);
+        if Arc::ptr_eq(old, new) {
             return false;
         }
-        let is_given = |name: &BackendName| self.backends().contains(name);
-        let own = || Own::ALL.into_iter().filter(|own| self.rest.has(*own));
-        !offer.own(is_given).map(|(own, _)| own).eq(own())
-            || !self.backends().iter().all(|name| given.agree_on(now, name))
-            || !own().all(|own| given.agree_on(now, &own.backend()))
+        let mut own_tools = Own::ALL.into_iter().filter(|own| self.rest.has(*own));
+        let offered_own = offer.own(|name| self.backends().contains(name)).map(|(own, _)| own);
+        !offered_own.eq(own_tools.clone())
+            || !self.backends().iter().all(|name| old.agree_on(new, name))
+            || !own_tools.all(|own| old.agree_on(new, &own.backend()))
     }
 
     /// About how many bytes [`Self::stored`] takes beside the routes.
@@ -292,8 +292,8 @@ impl Table {
         if !one.names_in_text().any(|name| caller.contains(name.as_ref())) {
             return one.json.clone();
         }
-        let given = self.rename(one.names_in_text(), caller);
-        one.with_names(|name| given.get(name).unwrap_or(name).clone())
+        let replacements = self.rename(one.names_in_text(), caller);
+        one.with_names(|name| replacements.get(name).unwrap_or(name).clone())
     }
 
     /// Gives other names to those of `names` that the caller has taken.
@@ -302,7 +302,7 @@ impl Table {
         names: impl Iterator<Item = &'a Arc<str>>,
         caller: &HashSet<&str>,
     ) -> HashMap<Arc<str>, Arc<str>> {
-        let mut given = HashMap::default();
+        let mut replacements = HashMap::default();
         for name in names.filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
@@ -313,10 +313,10 @@ impl Table {
             if let Some(new) = free {
                 self.rest.taken.insert(Arc::clone(name));
                 self.rest.renamed.insert(new.clone(), Arc::clone(name));
-                given.insert(Arc::clone(name), Arc::<str>::from(new));
+                replacements.insert(Arc::clone(name), Arc::<str>::from(new));
             }
         }
-        given
+        replacements
     }
 }
 
@@ -344,8 +344,7 @@ impl Spec {
             None => Vec::new(),
         };
         let open = at + text.bytes().skip(at).take_while(|&byte| byte != b'{').count() + 1;
-        let is_empty = members.0.is_empty();
-        Ok(Self { body, tools, open, is_empty, refs, is_replaced: false })
+        Ok(Self { is_empty: members.0.is_empty(), body, tools, open, refs, is_replaced: false })
     }
 
     /// The caller's own `tools`, as text, if the spec has the key.
@@ -374,32 +373,20 @@ impl Spec {
     /// Injects the refs of `offer` into the spec: those that placeholders name, or else those of
     /// `selection`.
     pub fn inject(&self, offer: &Offer, selection: &Selection) -> Result<Injected, InjectError> {
-        let pick = |name: &str, kind: Option<RefKind>| {
-            let offered = offer
-                .backends()
-                .filter(|(_, offered)| kind.is_none_or(|kind| offered.kind == kind))
-                .map(|(name, _)| name);
-            let candidates: Vec<&BackendName> = offered.collect();
-            let found = candidates.iter().find(|candidate| candidate.as_str() == name);
-            found.map(|found| BackendName::clone(found)).ok_or_else(|| {
-                InjectError::UnknownBackend {
-                    name: name.to_owned(),
-                    candidates: candidates.iter().map(ToString::to_string).collect(),
-                }
-            })
-        };
-        let in_place = self.refs.iter().map(|own| match &own.placeholder {
-            None => Ok(None),
-            // A local tool without `parameters` may also be the caller's own.
-            Some((RefKind::Local, name)) => Ok(pick(name, Some(RefKind::Local)).ok()),
-            Some((kind, name)) => pick(name, Some(*kind)).map(Some),
-        });
-        let in_place: Vec<_> = in_place.collect::<Result<_, _>>()?;
+        let mut in_place = Vec::with_capacity(self.refs.len());
+        for own in &self.refs {
+            in_place.push(match &own.placeholder {
+                None => None,
+                // A local tool without `parameters` may also be the caller's own.
+                Some((RefKind::Local, name)) => pick(offer, name, Some(RefKind::Local)).ok(),
+                Some((kind, name)) => Some(pick(offer, name, Some(*kind))?),
+            });
+        }
         let mut chosen: BTreeSet<BackendName> = in_place.iter().flatten().cloned().collect();
         match selection {
             Selection::Named(names) => {
                 for name in names {
-                    chosen.insert(pick(name, None)?);
+                    chosen.insert(pick(offer, name, None)?);
                 }
             }
             Selection::All if !chosen.is_empty() => {}
@@ -424,34 +411,34 @@ impl Spec {
         chosen: BTreeSet<BackendName>,
         in_place: &[Option<BackendName>],
     ) -> Injected {
-        let kept = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
+        let own_refs = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
         let caller: HashSet<&str> =
-            kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
+            own_refs.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
         let mut table = Table::new(Arc::clone(&offer.routes), chosen);
-        let chosen = Arc::clone(&table.rest.backends);
+        let backends = Arc::clone(&table.rest.backends);
         let mut counts = BTreeMap::new();
         let mut hides = false;
-        let mut written: HashMap<&BackendName, Vec<Bytes>> = HashMap::default();
-        let in_order = offer.in_order(|name| chosen.contains(name));
+        let mut texts: HashMap<&BackendName, Vec<Bytes>> = HashMap::default();
+        let in_order = offer.in_order(|name| backends.contains(name));
         for &name in &in_order {
             let Some(offered) = offer.backend(name.as_str()) else { continue };
             counts.insert(name.clone(), offered.tools);
             hides |= offered.hidden().next().is_some();
             table.rename(offered.hidden().flat_map(Ref::names), &caller);
             let refs = offered.refs().map(|one| table.settle(one, &caller)).collect();
-            written.insert(name, refs);
+            texts.insert(name, refs);
         }
 
         let mut list: Vec<Bytes> = Vec::new();
         for (own, filled) in self.refs.iter().zip(in_place) {
             match filled {
                 // A second placeholder for a backend adds nothing: its refs are in the list.
-                Some(name) => list.extend(written.remove(name).unwrap_or_default()),
+                Some(name) => list.extend(texts.remove(name).unwrap_or_default()),
                 None => list.push(own.text.clone()),
             }
         }
-        list.extend(in_order.into_iter().filter_map(|name| written.remove(name)).flatten());
-        for (own, one) in offer.own(|name| chosen.contains(name)) {
+        list.extend(in_order.into_iter().filter_map(|name| texts.remove(name)).flatten());
+        for (own, one) in offer.own(|name| backends.contains(name)) {
             table.rest.give(own);
             list.push(table.settle(one, &caller));
         }
@@ -486,6 +473,22 @@ impl Spec {
     }
 }
 
+/// The backend of `offer` that a caller calls `name`, of this kind or of any.
+fn pick(offer: &Offer, name: &str, kind: Option<RefKind>) -> Result<BackendName, InjectError> {
+    let candidates: Vec<&BackendName> = offer
+        .backends()
+        .filter(|(_, offered)| kind.is_none_or(|kind| offered.kind == kind))
+        .map(|(name, _)| name)
+        .collect();
+    match candidates.iter().find(|candidate| candidate.as_str() == name) {
+        Some(backend) => Ok(BackendName::clone(backend)),
+        None => Err(InjectError::UnknownBackend {
+            name: name.to_owned(),
+            candidates: candidates.iter().map(ToString::to_string).collect(),
+        }),
+    }
+}
+
 /// The members of an object somewhere in a body.
 fn members(text: &str) -> Result<Members<'_>, SpecError> {
     if !text.trim_ascii_start().starts_with('{') {
@@ -513,34 +516,37 @@ impl CallerRef {
         }
         let elements = elements(text, MAX_TOOLS)?;
         let mut room = MAX_TOOLS - elements.len();
-        let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get(), &mut room);
-        elements.iter().map(read).collect()
+        elements
+            .iter()
+            .map(|raw| Self::read(tools.slice(span(text, raw)), raw.get(), &mut room))
+            .collect()
     }
 
     /// Reads one entry; `room` is for the tools inside.
     fn read(whole: Bytes, text: &str, room: &mut usize) -> Result<Self, SpecError> {
         let name = string_member(text, "name");
-        let kind = string_member(text, "kind");
-        let kind = kind.as_deref().and_then(RefKind::parse);
+        let kind_word = string_member(text, "kind");
+        let kind = kind_word.as_deref().and_then(RefKind::parse);
         let mut tools = None;
-        let mut has_card = false;
-        let mut has_parameters = false;
-        let read = each_member(text, |key, value| match key.as_ref() {
+        let mut agent_card = false;
+        let mut parameters = false;
+        let outcome = each_member(text, |key, value| match key.as_ref() {
             "tools" => tools = tools.or(Some(value)),
-            "agentCard" => has_card = true,
-            "parameters" => has_parameters = true,
+            "agentCard" => agent_card = true,
+            "parameters" => parameters = true,
             _ => (),
         });
-        if read.is_err() {
+        if outcome.is_err() {
             // MANTYX refuses such an entry.
-            (tools, has_card, has_parameters) = (None, false, false);
+            (tools, agent_card, parameters) = (None, false, false);
         }
-        let is_placeholder = |kind: &RefKind| match kind {
-            RefKind::McpLocal => tools.is_none(),
-            RefKind::A2aLocal => !has_card,
-            RefKind::Local => !has_parameters,
+        let lacks_content = match kind {
+            Some(RefKind::McpLocal) => tools.is_none(),
+            Some(RefKind::A2aLocal) => !agent_card,
+            Some(RefKind::Local) => !parameters,
+            None => false,
         };
-        let placeholder = kind.filter(is_placeholder).zip(name.clone());
+        let placeholder = if lacks_content { kind.zip(name.clone()) } else { None };
         let names = match (kind, tools) {
             // The name of an `mcp_local` ref is a label; the model sees its tools' names.
             (Some(RefKind::McpLocal), Some(tools)) => {

@@ -54,8 +54,9 @@ impl Format {
     /// What precedes a tool's own name. Gemini's names do not begin with a digit; a `_` more keeps
     /// them apart.
     fn prefix(self, own: &str) -> &'static str {
-        let is_number = own.trim_start_matches('_').starts_with(|first: char| first.is_numeric());
-        if self == Self::Gemini && is_number { "_" } else { "" }
+        let begins_with_digit =
+            own.trim_start_matches('_').starts_with(|first: char| first.is_numeric());
+        if self == Self::Gemini && begins_with_digit { "_" } else { "" }
     }
 
     /// The value for the API's `tools`, made of MCP's `definitions`, and a note for each change.
@@ -65,12 +66,14 @@ impl Format {
         more: &str,
     ) -> (String, Vec<String>) {
         let mut notes = Vec::new();
-        let tools: Vec<_> =
+        let texts: Vec<_> =
             definitions.filter_map(|tool| self.tool(&tool, more, &mut notes)).collect();
-        let tools = format!("[{}]", tools.join(","));
-        let tools = without_lone_surrogates(&tools).into_owned();
-        let is_wrapped = self == Self::Gemini && tools != "[]";
-        (if is_wrapped { format!("[{{\"functionDeclarations\":{tools}}}]") } else { tools }, notes)
+        let list = format!("[{}]", texts.join(","));
+        let tools = without_lone_surrogates(&list).into_owned();
+        if self == Self::Gemini && tools != "[]" {
+            return (format!("[{{\"functionDeclarations\":{tools}}}]"), notes);
+        }
+        (tools, notes)
     }
 
     fn tool(self, tool: &str, more: &str, notes: &mut Vec<String>) -> Option<String> {
@@ -78,8 +81,7 @@ impl Format {
         if matches!(self, Self::Event | Self::Mcp) {
             return Some(tool.to_owned());
         }
-        let (given, refused_places) = for_api(member(tool, "inputSchema")?.get());
-        let given = given.as_str();
+        let (whole_schema, refused_places) = for_api(member(tool, "inputSchema")?.get());
         let mut note = |what: &str| notes.push(format!("`{own}`: {what}."));
         let (head, key, tail, refused) = match self {
             Self::Chat => ("\"type\":\"function\",\"function\":{", "parameters", "}", 5),
@@ -100,31 +102,42 @@ impl Format {
         if !prefix.is_empty() {
             note("the API has a `_` more before its name");
         }
-        let is_needed = matches!(self, Self::Hsafa | Self::Claude);
-        let text = member(tool, "description").and_then(|text| lossy(text.get()));
-        let text = text.map(Cow::into_owned).filter(|text| !is_needed || !text.is_empty());
-        let text = text.or(is_needed.then(|| own.clone()));
+        let whole = self.description(tool, &own);
         let most = if self == Self::Chat { CHAT_DESCRIPTION } else { usize::MAX };
-        let short: Option<String> = text.as_ref().map(|text| text.chars().take(most).collect());
-        if short != text {
+        let short: Option<String> = whole.as_ref().map(|text| text.chars().take(most).collect());
+        if short != whole {
             note("the end of its description is left out");
         }
         let text = short.map_or(String::new(), |text| format!("\"description\":{},", json!(text)));
-        let members = Members::read(given).ok()?;
-        let mut kept = Vec::new();
+        let members = Members::read(&whole_schema).ok()?;
+        let mut accepted = Vec::new();
         for (key, value) in &members.0 {
-            match REFUSED[..refused].contains(&&**key) {
-                true => note(&format!("its schema is without `{key}`")),
-                false => kept.push(format!("{}:{value}", json!(key))),
+            if REFUSED[..refused].contains(&&**key) {
+                note(&format!("its schema is without `{key}`"));
+            } else {
+                accepted.push(format!("{}:{value}", json!(key)));
             }
         }
-        let is_whole = kept.len() == members.0.len();
-        let mut schema = if is_whole { given.into() } else { format!("{{{}}}", kept.join(",")) };
+        let mut schema = if accepted.len() == members.0.len() {
+            whole_schema.clone()
+        } else {
+            format!("{{{}}}", accepted.join(","))
+        };
         if self.is_openai() && members.get("properties").is_none() {
             schema.insert_str(1, "\"properties\":{},");
             note("its schema has empty `properties`");
         }
         Some(format!("{{{head}\"name\":\"{prefix}{own}\",{text}\"{key}\":{schema}{more}{tail}}}"))
+    }
+
+    /// The description of a tool. Some runtimes refuse a tool without one; they get its name.
+    fn description(self, tool: &str, own: &str) -> Option<String> {
+        let text = member(tool, "description").and_then(|text| lossy(text.get()));
+        let text = text.map(Cow::into_owned);
+        if !matches!(self, Self::Hsafa | Self::Claude) {
+            return text;
+        }
+        Some(text.filter(|text| !text.is_empty()).unwrap_or_else(|| own.to_owned()))
     }
 
     /// Reads the calls of a request: one, or a list.
@@ -148,9 +161,11 @@ impl Format {
         if !body.trim_start().starts_with('[') {
             return Ok(vec![self.read_call("the call", body)?]);
         }
-        let calls = elements_at_most(body, MAX_CALLS).ok().filter(|list| !list.is_empty());
-        let calls = calls.ok_or_else(|| format!("A list has 1 to {MAX_CALLS} calls."))?;
-        let calls = calls.iter().enumerate();
+        let elements = elements_at_most(body, MAX_CALLS)
+            .ok()
+            .filter(|list| !list.is_empty())
+            .ok_or_else(|| format!("A list has 1 to {MAX_CALLS} calls."))?;
+        let calls = elements.iter().enumerate();
         calls.map(|(at, call)| self.read_call(&format!("[{at}]"), call.get())).collect()
     }
 
@@ -179,26 +194,38 @@ impl Format {
                 return Err(format!("`{key}` of {at} stands twice."));
             }
         }
-        let shown = string(inner, "name")?;
-        let name = shown.strip_prefix(self.prefix(&shown)).unwrap_or(&shown).to_owned();
+        let prefixed = string(inner, "name")?;
+        let name = prefixed.strip_prefix(self.prefix(&prefixed)).unwrap_or(&prefixed).to_owned();
         let lax = self == Self::Gemini;
         let id = if lax { string_member(inner, id).unwrap_or_default() } else { string(text, id)? };
-        let given = member(inner, args).map_or("{}", RawValue::get);
-        let given = if given == "null" { "{}" } else { given };
-        // OpenAI's arguments are text. If it is no JSON, the check of the arguments refuses it.
-        let inside = string_member(inner, args).filter(|_| self.is_openai());
-        let is_empty = |text: &str| matches!(text.trim(), "" | "null");
-        let inside = inside.map(|text| if is_empty(&text) { "{}".into() } else { text });
-        let args = inside.and_then(|text| RawValue::from_string(text).ok());
-        let args =
-            args.unwrap_or_else(|| serde_json::from_str(given).expect("it was read as JSON"));
+        let args = self.arguments(inner, args);
         Ok(Call { tool_use: id.into(), agent_run: None, name, kind: None, args, mcp_server: None })
+    }
+
+    /// The arguments of a call, the member `key` of `call`. OpenAI's are text. If the text is no JSON,
+    /// the check of the arguments refuses it.
+    fn arguments(self, call: &str, key: &str) -> Box<RawValue> {
+        let no_arguments = || RawValue::from_string("{}".to_owned()).expect("`{}` is JSON");
+        if self.is_openai()
+            && let Some(text) = string_member(call, key)
+        {
+            if matches!(text.trim(), "" | "null") {
+                return no_arguments();
+            }
+            if let Ok(arguments) = RawValue::from_string(text) {
+                return arguments;
+            }
+        }
+        match member(call, key) {
+            Some(value) if value.get() != "null" => value.to_owned(),
+            _ => no_arguments(),
+        }
     }
 
     /// The result of a call: a message, or a part of one.
     pub fn result(self, call: &Call, answer: &Answer) -> String {
         let id = call.tool_use.as_str();
-        let is_error = matches!(answer, Answer::Error(_));
+        let failed = matches!(answer, Answer::Error(_));
         let (text, mut blocks) = self.blocks(answer);
         let mut content = json!(text);
         if !blocks.is_empty() && self != Self::Gemini {
@@ -212,11 +239,11 @@ impl Format {
                 json!({ "type": "function_call_output", "call_id": id, "output": content })
             }
             Self::Anthropic => json!({
-                "type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error,
+                "type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed,
             }),
             Self::Gemini => {
                 let name = [self.prefix(&call.name), &call.name].concat();
-                let key = if is_error { "error" } else { "output" };
+                let key = if failed { "error" } else { "output" };
                 let (id, said) = (Some(id).filter(|id| !id.is_empty()), json!({ key: content }));
                 let part = json!({ "id": id, "name": name, "response": said, "parts": blocks });
                 json!({ "functionResponse": part })
@@ -232,9 +259,11 @@ impl Format {
     /// The text of an answer, and its files as the API has them.
     pub fn blocks(self, answer: &Answer) -> (String, Vec<Value>) {
         let (text, files) = answer.parts();
-        // OpenAI's results have no other sign of an error.
-        let is_marked = self.is_openai() && matches!(answer, Answer::Error(_));
-        let mut text = if is_marked { format!("Error: {text}") } else { text.to_owned() };
+        let mut text = match answer {
+            // OpenAI's results have no other sign of an error.
+            Answer::Error(_) if self.is_openai() => format!("Error: {text}"),
+            _ => text.to_owned(),
+        };
         let mut blocks = Vec::new();
         for file in files {
             match self.file(file) {
@@ -249,7 +278,6 @@ impl Format {
     fn file(self, file: &File) -> Option<Value> {
         let (kind, data, name) = (file.mime_type(), file.data(), file.filename());
         let (is_image, is_pdf) = (kind.starts_with("image/"), kind == "application/pdf");
-        let is_seen = is_pdf || is_image && kind != "image/gif";
         let url = || format!("data:{kind};base64,{data}");
         let source = || json!({ "type": "base64", "media_type": kind, "data": data });
         Some(match self {
@@ -259,7 +287,9 @@ impl Format {
             }
             Self::Anthropic if is_image => json!({ "type": "image", "source": source() }),
             Self::Anthropic if is_pdf => json!({ "type": "document", "source": source() }),
-            Self::Gemini if is_seen => json!({ "inlineData": { "mimeType": kind, "data": data } }),
+            Self::Gemini if is_pdf || is_image && kind != "image/gif" => {
+                json!({ "inlineData": { "mimeType": kind, "data": data } })
+            }
             _ => return None,
         })
     }

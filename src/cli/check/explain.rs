@@ -13,7 +13,7 @@ use crate::model::catalog_search::{resolved, unresolved};
 use crate::model::offer::Source;
 use crate::model::rights::permission;
 use crate::model::{
-    Call, Members, Naming, Offer, Own, Permission, Route, Target, ToolFilter, Verdict, visible,
+    Call, Members, Naming, Offer, Own, Permission, Target, ToolFilter, Verdict, visible,
 };
 
 /// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`, or for
@@ -29,11 +29,11 @@ pub(in crate::cli) fn explain(
         .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
     let sources: Vec<Source> = kept::sources(&config).into_iter().map(unfiltered).collect();
     let offer = Offer::build(&sources);
-    let is_meant = |(name, route): &(&Arc<str>, &Route)| {
-        let own = (route.backend.as_str(), route.target.tool());
-        ***name == *tool || tool.split_once('/') == Some(own)
-    };
-    let Some((name, route)) = offer.routes.iter().find(is_meant) else {
+    let place = tool.split_once('/');
+    let named_route = offer.routes.iter().find(|(name, route)| {
+        ***name == *tool || place == Some((route.backend.as_str(), route.target.tool()))
+    });
+    let Some((name, route)) = named_route else {
         let routes = offer.routes.iter().filter(|(name, _)| Own::named(name).is_none());
         let mut names: Vec<String> = routes.map(|(name, _)| name.to_string()).collect();
         names.sort_unstable();
@@ -45,7 +45,7 @@ pub(in crate::cli) fn explain(
         return Err(failures::no_tool(tool, hint));
     };
     let mut apps = kept::apps(&config);
-    apps.retain(|app| only.is_none_or(|it| app.name.as_str() == it));
+    apps.retain(|app| only.is_none_or(|name| app.name.as_str() == name));
     if apps.is_empty() {
         return Err(Failure::Usage(format!("there is no app `{}`", only.unwrap_or_default())));
     }
@@ -59,7 +59,7 @@ pub(in crate::cli) fn explain(
         Target::Own(Own::Call) => Verdict::Invalid(unresolved(arguments)),
         _ => Verdict::Valid,
     };
-    let told = apps.iter().map(|App { name, rights, .. }| {
+    let lines = apps.iter().map(|App { name, rights, .. }| {
         let (permission, place) = permission(Some(rights), rules, route, arguments, false);
         let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
         match (permission, &verdict) {
@@ -69,7 +69,7 @@ pub(in crate::cli) fn explain(
             (Permission::Given, _) => format!("{name}: made\n"),
         }
     });
-    print(&told.collect::<String>())
+    print(&lines.collect::<String>())
 }
 
 /// The backend with all tools that the daemon has seen last, also those that it does not offer.

@@ -25,29 +25,33 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(config: &Config) -> Self {
-        let (known, unknown): (Vec<_>, Vec<_>) =
+        let (stored, missing): (Vec<_>, Vec<_>) =
             sources(config).into_iter().partition(|source| source.catalog.is_some());
-        let warnings = known.iter().filter_map(|Source { name, catalog, .. }| {
+        let warnings = stored.iter().filter_map(|Source { name, catalog, .. }| {
             let rules = config.backends.get(name)?.rules();
             let idle = globs::idle(name, catalog.as_deref()?, rules, config.all_rights())?;
             Some(format!("{name}: {idle} {}", globs::CURE))
         });
-        let offer = Arc::new(Offer::build(&known));
+        let offer = Arc::new(Offer::build(&stored));
         let injected = apps(config)
             .into_iter()
             .map(|app| offer.seen_by(&app.rights).injected(app.name.as_str()));
         Self {
             warnings: warnings.collect(),
             injected: injected.collect(),
-            not_counted: texts(unknown.iter().map(|source| &source.name)),
+            not_counted: texts(missing.iter().map(|source| &source.name)),
         }
     }
 }
 
 /// The apps and the other runtimes.
 pub(super) fn apps(config: &Config) -> Vec<App> {
-    let default = config.apps.is_empty().then(|| App::named(App::DEFAULT));
-    default.into_iter().chain(config.all_apps().cloned()).collect()
+    let mut apps = Vec::new();
+    if config.apps.is_empty() {
+        apps.push(App::named(App::DEFAULT));
+    }
+    apps.extend(config.all_apps().cloned());
+    apps
 }
 
 /// All backends, with the catalogs and the pins that the daemon has stored last.
@@ -59,9 +63,8 @@ pub(super) fn sources(config: &Config) -> Vec<Source> {
 fn source(state: &StateDir, backend: &Backend) -> Source {
     let catalog = match &backend.target {
         Target::Local(tool) => Some(Arc::new(Catalog::local(Arc::clone(&tool.input)))),
-        target => {
-            catalogs::load(state, &backend.name, &daemon::identity(target)).map(|kept| kept.catalog)
-        }
+        target => catalogs::load(state, &backend.name, &daemon::identity(target))
+            .map(|stored| stored.catalog),
     };
     let mut accepted = tool_pins::load(state, &backend.name);
     let review = accepted.judge(backend.pin, catalog.as_deref(), &backend.naming);

@@ -22,8 +22,8 @@ pub(super) fn missing(config: &Config) -> Vec<String> {
     let state = unusable_directory(&config.state_dir).map(|why| {
         format!("state_dir: {why}; correct it, or give the daemon's user the right to it")
     });
-    let audit = config.audit.as_ref().and_then(|audit| unusable_file(&audit.file));
-    let audit = audit.map(|why| {
+    let unusable_audit = config.audit.as_ref().and_then(|audit| unusable_file(&audit.file));
+    let audit = unusable_audit.map(|why| {
         format!("audit.file: {why}; make its directory, and give the daemon's user the right to it")
     });
     programs.chain(state).chain(audit).collect()
@@ -68,8 +68,8 @@ fn nearest(path: &Path) -> PathBuf {
 
 /// Whether the user of this process may not write there.
 fn cannot_write(path: &Path) -> bool {
-    let wanted = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
-    access(path, wanted).is_err()
+    let rights = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    access(path, rights).is_err()
 }
 
 #[cfg(test)]

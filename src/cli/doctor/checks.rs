@@ -118,10 +118,10 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
                 dialer.redact = LiveRedaction::for_backend(backend);
                 let catalog = mcp_server(check, context, &dialer, backend).await;
                 let rights = context.config.all_rights();
-                let idle = |catalog: Arc<Catalog>| {
-                    globs::idle(&backend.name, &catalog, backend.rules(), rights)
-                };
-                if let Some(idle) = catalog.and_then(idle) {
+                if let Some(catalog) = catalog
+                    && let Some(idle) =
+                        globs::idle(&backend.name, &catalog, backend.rules(), rights)
+                {
                     check.begin("globs").warn(idle, globs::CURE);
                 }
             }
@@ -226,8 +226,8 @@ async fn definitions(check: &mut Check, context: &Context<'_>, peer: &dyn Peer, 
     if let Some(Omission { message, cure }) = catalog.left_out() {
         check.begin("definitions").warn(message, cure);
     }
-    let found = [catalog.unreadable(), left_out, catalog.unchecked()];
-    for sentence in found.into_iter().flatten() {
+    let sentences = [catalog.unreadable(), left_out, catalog.unchecked()];
+    for sentence in sentences.into_iter().flatten() {
         check.begin("definitions").warn(sentence, DEFINITION_CURE);
     }
 }
@@ -251,17 +251,17 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
     let name = card.map(|card| card.name).unwrap_or_default();
     let about = peer.about();
     let version = about.protocol_version.unwrap_or_default();
-    let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
+    let summary = format!("{name:?}, A2A {version} over {}", dialer.transport());
     match about.signature.as_deref() {
-        None => check.ok(found),
+        None => check.ok(summary),
         Some(Signature { error: Some(why), .. }) => {
             let unsigned = PeerError::new(PeerErrorKind::Unsigned, "").cure(target);
-            check.warn(format!("{found}, not signed: {why}"), unsigned);
+            check.warn(format!("{summary}, not signed: {why}"), unsigned);
         }
         Some(Signature { algorithm, key, .. }) => {
             let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
             let algorithm = algorithm.as_deref().unwrap_or_default();
-            check.ok(format!("{found}, signed{key} ({algorithm})"));
+            check.ok(format!("{summary}, signed{key} ({algorithm})"));
         }
     }
 }
@@ -365,8 +365,8 @@ pub(super) async fn upstream(check: &mut Check, context: &Context<'_>) {
             ),
             (Credential::Own(_) | Credential::Oauth(_), Some(workspace)) => {
                 let state = StateDir::new(config.state_dir.clone());
-                let mantyx = upstream::Upstream::new(base.clone(), tls.clone(), credential, state);
-                let mantyx = Arc::new(mantyx);
+                let mantyx =
+                    Arc::new(upstream::Upstream::new(base.clone(), tls.clone(), credential, state));
                 context.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
                     Some(credential) => models(check, &mantyx, workspace, &key, &credential).await,
@@ -425,7 +425,7 @@ async fn models(
         Err(error) => return check.fail(error.to_string(), cures::NOT_MANTYX),
     };
     let status = response.status();
-    let answered = format!("MANTYX answers GET {path} with HTTP {status}");
+    let outcome = format!("MANTYX answers GET {path} with HTTP {status}");
     match status {
         StatusCode::OK => {
             let body = mantyx.text(response).await.unwrap_or_default();
@@ -441,21 +441,21 @@ async fn models(
             }
         }
         StatusCode::UNAUTHORIZED => check.fail(
-            format!("{answered}: the credential is not known, has expired or was revoked"),
+            format!("{outcome}: the credential is not known, has expired or was revoked"),
             format!("make a new API key in MANTYX and put it where `{key}` refers to"),
         ),
         // A token may be valid for runs without the right to list models.
         StatusCode::FORBIDDEN => check.warn(
-            format!("{answered}: the credential is valid, but may not do this"),
+            format!("{outcome}: the credential is valid, but may not do this"),
             cures::SCOPES,
         ),
         StatusCode::NOT_FOUND => check.fail(
-            format!("{answered}: the credential belongs to another workspace"),
+            format!("{outcome}: the credential belongs to another workspace"),
             cures::WORKSPACE,
         ),
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            check.warn(answered, cures::BUSY);
+            check.warn(outcome, cures::BUSY);
         }
-        _ => check.fail(answered, cures::NOT_MANTYX),
+        _ => check.fail(outcome, cures::NOT_MANTYX),
     }
 }

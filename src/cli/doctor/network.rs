@@ -32,13 +32,13 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
     // This step needs no user and no password, so it sends none.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
     check.begin("tcp");
-    let asked = client.request(Method::HEAD, root).timeout(PATIENCE).send().await;
-    let error = asked.as_ref().err();
+    let response = client.request(Method::HEAD, root).timeout(PATIENCE).send().await;
+    let error = response.as_ref().err();
     let kind = error.filter(|error| error.is_connect()).and_then(|error| io_kind(error));
     let hangs_up =
         matches!(kind, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset));
-    let is_tls = error.is_some_and(|error| tls_error(error).is_some());
-    let Some(error) = asked.err().filter(|error| error.is_connect() || is_tls) else {
+    let tls_failed = error.is_some_and(|error| tls_error(error).is_some());
+    let Some(error) = response.err().filter(|error| error.is_connect() || tls_failed) else {
         // A request that fails later has had its connection.
         check.ok(format!("{at} accepts connections"));
         if url.scheme() == "https" {
@@ -49,10 +49,14 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
     let cure = error_chain::cure(&error).unwrap_or(UNCLEAR);
     let why = error_chain(&error.without_url());
     let finding = match kind {
-        _ if is_tls || hangs_up => {
+        _ if tls_failed || hangs_up => {
             check.ok(format!("{at} accepts connections"));
             check.begin("tls");
-            if is_tls { why } else { "there is no TLS connection: the server hung up".to_owned() }
+            if tls_failed {
+                why
+            } else {
+                "there is no TLS connection: the server hung up".to_owned()
+            }
         }
         Some(io::ErrorKind::ConnectionRefused) => format!("{at} refuses connections"),
         _ => format!("there is no connection to {at}: {why}"),
@@ -64,16 +68,16 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
 /// Whether something listens on a unix socket.
 pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
     check.begin("socket");
-    let shown = path.display();
+    let name = path.display();
     let why = match timeout(PATIENCE, UnixStream::connect(path)).await {
         Ok(Ok(_connection)) => {
-            check.ok(format!("{shown} accepts connections"));
+            check.ok(format!("{name} accepts connections"));
             return true;
         }
         Ok(Err(error)) => error.to_string(),
         Err(_elapsed) => "the server accepts no connection".to_owned(),
     };
     let cure = error_chain::cure(&io::Error::from(io::ErrorKind::NotFound));
-    check.fail(format!("{shown}: {why}"), cure.unwrap_or(UNCLEAR));
+    check.fail(format!("{name}: {why}"), cure.unwrap_or(UNCLEAR));
     false
 }

@@ -116,8 +116,8 @@ impl Report {
 
     /// A summary in one line.
     pub(super) fn summary(&self) -> String {
-        let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
-        let [ok, warn, fail] = [Verdict::Ok, Verdict::Warn, Verdict::Fail].map(count);
+        let [ok, warn, fail] = [Verdict::Ok, Verdict::Warn, Verdict::Fail]
+            .map(|verdict| self.examined.iter().filter(|one| one.verdict == verdict).count());
         format!("{ok} well, {warn} with warnings, {fail} failed")
     }
 }

@@ -22,24 +22,27 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The backends that a session has used within the hour, and how long ago. Empty if the daemon cannot
 /// be asked.
 pub(super) async fn recent(path: &Path, env: &Environment) -> BTreeMap<String, Duration> {
-    let asked = async {
+    let request = async {
         let contact = Contact::load(path, env, None).ok()?;
         let client = Client::new(&Place::Configured(contact)).ok()?;
         client.get("/v1/backends", client.operator()).await.ok()
     };
-    let answer = timeout(PATIENCE, asked).await.ok().flatten().unwrap_or_default();
+    let answer = timeout(PATIENCE, request).await.ok().flatten().unwrap_or_default();
     uses(&answer, clock::now())
 }
 
 fn uses(answer: &str, now: SystemTime) -> BTreeMap<String, Duration> {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let backends = answer["backends"].as_array().into_iter().flatten();
-    let used = backends.filter_map(|backend| {
-        let at = humantime::parse_rfc3339(backend["lastSessionCall"].as_str()?).ok()?;
-        let ago = now.duration_since(at).unwrap_or_default();
-        (ago < RECENT).then(|| (backend["name"].as_str().unwrap_or_default().to_owned(), ago))
-    });
-    used.collect()
+    let list: Value = serde_json::from_str(answer).unwrap_or_default();
+    let mut recent = BTreeMap::new();
+    for backend in list["backends"].as_array().into_iter().flatten() {
+        let time = backend["lastSessionCall"].as_str().unwrap_or_default();
+        let Ok(last_call) = humantime::parse_rfc3339(time) else { continue };
+        let ago = now.duration_since(last_call).unwrap_or_default();
+        if ago < RECENT {
+            recent.insert(backend["name"].as_str().unwrap_or_default().to_owned(), ago);
+        }
+    }
+    recent
 }
 
 #[cfg(test)]

@@ -51,17 +51,18 @@ pub(super) fn restrictions(members: &Map<String, Value>, servers: &[Server]) -> 
         return Vec::new();
     }
     let has_product = |product| servers.iter().any(|server| server.product == product);
-    let is_state = members.get("projects").is_some_and(Value::is_object);
-    let is_state = is_state && !has_product(Product::Codex);
+    let claude_state =
+        members.get("projects").is_some_and(Value::is_object) && !has_product(Product::Codex);
     let mut paths = Vec::new();
     for (key, value) in members {
-        let is_codexs = has_product(Product::Codex) && key.starts_with("sandbox_");
-        let is_opencodes = has_product(Product::Opencode)
+        let codex_sandbox = has_product(Product::Codex) && key.starts_with("sandbox_");
+        let opencode_tools = has_product(Product::Opencode)
             && matches!(
                 (key.as_str(), value),
                 ("tools" | "permission", Value::Object(_)) | ("permission", Value::String(_))
             );
-        if has(&shown(key)) || is_section(key) || is_codexs || is_opencodes || value.is_null() {
+        if has(&shown(key)) || is_section(key) || codex_sandbox || opencode_tools || value.is_null()
+        {
             continue;
         }
         let below = match (key.as_str(), value) {
@@ -74,7 +75,7 @@ pub(super) fn restrictions(members: &Map<String, Value>, servers: &[Server]) -> 
             ("agent", Value::Object(_)) if has_product(Product::Zed) => of_zed(value),
             (map, Value::Object(members)) if MAPS.contains(&map) => of_map(members),
             _ if is_list_of_names(key) => of_whole(texts(value).is_none()),
-            _ if is_state => of_whole(speaks_in_state(key) && restricts(key, value)),
+            _ if claude_state => of_whole(speaks_in_state(key) && restricts(key, value)),
             _ => of_whole(may_restrict(key, value)),
         };
         for inner in below {
@@ -108,12 +109,12 @@ fn of_map(members: &Map<String, Value>) -> Vec<String> {
 fn of_mcp(value: &Value, is_server: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
-        let is_read = match key.as_str() {
+        let understood = match key.as_str() {
             "servers" | "mcpServers" | "inputs" | "serverCommand" | "$schema" => true,
             "allowed" | "excluded" => texts(value).is_some(),
             _ => is_server(&format!("mcp.{}", shown(key))),
         };
-        if !is_read && restricts(key, value) {
+        if !understood && restricts(key, value) {
             keys.push(key.clone());
         }
     }
@@ -174,10 +175,10 @@ fn may_restrict(key: &str, value: &Value) -> bool {
         return value == "chat";
     }
     let small = key.to_ascii_lowercase();
-    let is_harmless = HARMLESS.split_whitespace().any(|harmless| harmless == small)
+    let harmless = HARMLESS.split_whitespace().any(|name| name == small)
         || HARMLESS_SETTINGS.iter().any(|setting| small.starts_with(setting))
         || small.starts_with("dxt:");
-    !is_harmless && speaks(key) && restricts(key, value)
+    !harmless && speaks(key) && restricts(key, value)
 }
 
 fn speaks(key: &str) -> bool {
@@ -203,10 +204,11 @@ fn speaks(key: &str) -> bool {
         return false;
     }
     name_words(key).iter().any(|word| {
-        let is_of_tools = word.ends_with("tool") || word.ends_with("tools");
-        let is_switch = matches!(word.as_str(), "disabled" | "disable") && key.len() == word.len();
-        let starts = STARTS.iter().any(|start| word.starts_with(start));
-        is_of_tools || word.contains("mcp") || is_switch || starts
+        word.ends_with("tool")
+            || word.ends_with("tools")
+            || word.contains("mcp")
+            || (matches!(word.as_str(), "disabled" | "disable") && key.len() == word.len())
+            || STARTS.iter().any(|start| word.starts_with(start))
     })
 }
 
@@ -221,11 +223,11 @@ fn restricts(key: &str, value: &Value) -> bool {
         Value::Bool(value) => *value == takes_away,
         Value::String(word) => {
             let word = word.to_ascii_lowercase();
-            let takes_nothing = match takes_away {
-                true => ["", "off", "none", "false", "no", "danger-full-access"].contains(&&*word),
-                false => ["all", "*", "on", "true", "yes", "enabled", "allow"].contains(&&*word),
-            };
-            !takes_nothing
+            if takes_away {
+                !["", "off", "none", "false", "no", "danger-full-access"].contains(&&*word)
+            } else {
+                !["all", "*", "on", "true", "yes", "enabled", "allow"].contains(&&*word)
+            }
         }
         Value::Number(number) => !takes_away || number.as_f64() != Some(0.0),
         // A list of what is allowed that has nothing in it allows nothing.

@@ -154,10 +154,13 @@ impl<'a> Entry<'a> {
 
     /// A sandbox of the product, which the bridge cannot take over.
     fn sandbox(&mut self, path: &str, value: &Value, all: &[Member<'_>]) {
-        let is_off = all.iter().any(|other| other.key == "sandboxEnabled" && *other.value == false);
-        let is_none = is_empty(value) || matches!(value.as_str(), Some("off" | "none" | "false"));
-        let is_on = all.iter().any(|other| other.key == "sandboxEnabled" && !is_empty(other.value));
-        if !is_off && (is_on || !is_none) {
+        let mut switches = all.iter().filter(|other| other.key == "sandboxEnabled");
+        if switches.clone().any(|switch| *switch.value == false) {
+            return;
+        }
+        let names_none =
+            is_empty(value) || matches!(value.as_str(), Some("off" | "none" | "false"));
+        if !names_none || switches.any(|switch| !is_empty(switch.value)) {
             self.unknown(path, IN_A_SANDBOX);
         }
     }
@@ -176,21 +179,22 @@ impl<'a> Entry<'a> {
         if let Some(program) = words.next() {
             self.own("command", &program);
         }
-        let behind = self.server.remove("args");
-        let behind = behind.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
-        let args = self.hidden("", &words.collect());
-        let args = args.as_array().into_iter().flatten().cloned().chain(behind).collect();
-        self.server.insert("args".to_owned(), args);
+        let key_args = match self.server.remove("args") {
+            Some(Value::Array(args)) => args,
+            _ => Vec::new(),
+        };
+        let command_args = self.hidden("", &words.collect());
+        let args = command_args.as_array().into_iter().flatten().cloned().chain(key_args);
+        self.server.insert("args".to_owned(), args.collect());
     }
 
     fn args(&mut self, value: &Value) {
         let before = self.server.remove("args");
-        let args = self.hidden("", value);
-        let args = match (before, &args) {
+        let args = match (before, self.hidden("", value)) {
             (Some(Value::Array(before)), Value::Array(args)) => {
-                before.iter().chain(args).cloned().collect()
+                before.into_iter().chain(args).collect()
             }
-            _ => args,
+            (_, args) => args,
         };
         if !is_empty(&args) {
             self.server.insert("args".to_owned(), args);
@@ -228,14 +232,14 @@ impl<'a> Entry<'a> {
         if is_empty(value) {
             return;
         }
-        let value = match own {
+        let placed = match own {
             "command" => self.source.placed_program(value),
             "cwd" | "envFile" => self.source.placed(value),
             "env" | "headers" => self.with_references(value),
             _ => value.clone(),
         };
-        let value = self.hidden(own, &value);
-        match (self.server.get_mut(own), value) {
+        let hidden = self.hidden(own, &placed);
+        match (self.server.get_mut(own), hidden) {
             (Some(Value::Object(old)), Value::Object(new)) => old.extend(new),
             // The entry says it twice, which bridge.yaml refuses with its own words.
             (Some(_), value) if own == "url" => {
@@ -298,30 +302,30 @@ impl<'a> Entry<'a> {
     /// Takes what the entry says of one tool, or of those that a glob matches. Returns whether it
     /// permits them.
     fn permits(&mut self, path: &str, tool: &str, value: &Value) -> bool {
-        let is_permitted = match value {
+        let permitted = match value {
             Value::Null => return false,
-            Value::Bool(is_permitted) => *is_permitted,
+            Value::Bool(permitted) => *permitted,
             Value::Object(members) => self.permission(path, tool, members),
             _ => {
                 self.unknown(path, "is neither true nor false");
                 return false;
             }
         };
-        if !is_permitted {
+        if !permitted {
             self.deny(path, tool);
         }
-        is_permitted && tool != "*"
+        permitted && tool != "*"
     }
 
     /// Whether a map of settings leaves a tool on.
     fn permission(&mut self, path: &str, tool: &str, members: &Map<String, Value>) -> bool {
-        let mut is_permitted = true;
+        let mut permitted = true;
         for (key, value) in members {
             let path = format!("{path}.{key}");
             match foreign_key(key) {
-                Some(ForeignKey::Enabled) if value.is_boolean() => is_permitted &= *value == true,
+                Some(ForeignKey::Enabled) if value.is_boolean() => permitted &= *value == true,
                 Some(ForeignKey::Is("disabled")) if value.is_boolean() => {
-                    is_permitted &= *value == false;
+                    permitted &= *value == false;
                 }
                 Some(ForeignKey::ApprovalMode) => {
                     self.approval_mode(&path, value, &glob(tool));
@@ -330,7 +334,7 @@ impl<'a> Entry<'a> {
                 _ => self.unknown(&path, "is not known here"),
             }
         }
-        is_permitted
+        permitted
     }
 
     fn allowed(&mut self, path: &str, value: &Value) {
@@ -525,8 +529,8 @@ impl<'a> Entry<'a> {
 
     /// Of an entry with both, the part that its transport does not need goes.
     fn one_of_program_and_address(&mut self) {
-        let is_stdio = self.server.get("transport").is_some_and(|word| word == "stdio");
-        if self.is_program() && is_stdio {
+        let stdio = self.server.get("transport").is_some_and(|word| word == "stdio");
+        if self.is_program() && stdio {
             self.server.remove("transport");
         }
         if !self.is_program() || !self.server.contains_key("url") {
@@ -534,7 +538,7 @@ impl<'a> Entry<'a> {
         }
         let (unused, words) = match self.server.get("transport").and_then(Value::as_str) {
             Some("streamable-http" | "sse") => ("command args env envFile cwd", "its program"),
-            _ if is_stdio => ("url headers", "its address"),
+            _ if stdio => ("url headers", "its address"),
             _ => return,
         };
         for key in unused.split(' ') {
@@ -553,11 +557,11 @@ fn names_variable(name: &str) -> bool {
 fn collect<'v>(path: &str, entry: &'v Value, members: &mut Vec<Member<'v>>) {
     for (key, value) in entry.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let is_nested = match foreign_key(key) {
-            Some(ForeignKey::Nested | ForeignKey::Is("command" | "transport")) => value.is_object(),
-            _ => false,
-        };
-        if is_nested {
+        let may_nest = matches!(
+            foreign_key(key),
+            Some(ForeignKey::Nested | ForeignKey::Is("command" | "transport"))
+        );
+        if may_nest && value.is_object() {
             collect(&path, value, members);
         } else if key == "path" && path.ends_with(".command.path") {
             members.push(Member { path, key: "command", value });
@@ -569,10 +573,11 @@ fn collect<'v>(path: &str, entry: &'v Value, members: &mut Vec<Member<'v>>) {
 
 /// Whether the program or an argument is a path below the directory that it is started in.
 fn has_relative_path(server: &Map<String, Value>) -> bool {
-    let is_relative = |value: &Value| {
-        let text = value.as_str().unwrap_or_default();
-        text == "." || text.starts_with("./") || text.starts_with("../")
-    };
     let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
     args.chain(server.get("command")).any(is_relative)
+}
+
+fn is_relative(value: &Value) -> bool {
+    let text = value.as_str().unwrap_or_default();
+    text == "." || text.starts_with("./") || text.starts_with("../")
 }

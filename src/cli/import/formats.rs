@@ -35,8 +35,8 @@ pub(super) fn is_yaml(path: &Path) -> bool {
 }
 
 fn json(text: &str) -> Result<Value, String> {
-    let error = |error: serde_json::Error| format!("it is not JSON: {error}");
-    serde_json::from_str(&without_comments(text)?).map_err(error)
+    serde_json::from_str(&without_comments(text)?)
+        .map_err(|error| format!("it is not JSON: {error}"))
 }
 
 fn yaml(text: &str) -> Result<Value, String> {

@@ -73,9 +73,8 @@ impl Vault {
     fn hide_value(&mut self, text: &str, at: Place<'_>) -> String {
         let value = text.trim_start();
         let (space, _) = text.split_at(text.len() - value.len());
-        let is_word_of_form = matches!(value, "" | "true" | "false") || is_variable_of_shell(value);
-        let is_path = is_rooted(value) && is_everyday(value);
-        if is_word_of_form || is_path {
+        let everyday_path = is_rooted(value) && is_everyday(value);
+        if matches!(value, "" | "true" | "false") || is_variable_of_shell(value) || everyday_path {
             return text.to_owned();
         }
         if let Some((scheme, rest)) = value.split_once(' ')
@@ -90,8 +89,7 @@ impl Vault {
         let mut out = space.to_owned();
         for piece in value.split_inclusive(stands_for_reference) {
             let literal = piece.trim_end_matches(stands_for_reference);
-            let is_plain = is_everyday(literal) && !literal.contains(|c: char| c.is_ascii_digit());
-            if is_plain {
+            if is_everyday(literal) && !literal.contains(is_digit) {
                 out += literal;
             } else {
                 out += &self.keep(literal, at);
@@ -112,8 +110,7 @@ impl Vault {
                         Naming::Secret if !is_of_headers(at.key) => at,
                         _ => Place { key, ..at },
                     };
-                    let is_name = is_everyday_name(key);
-                    let name = if is_name { key.clone() } else { self.keep(key, at) };
+                    let name = if is_everyday_name(key) { key.clone() } else { self.keep(key, at) };
                     texts.push(format!("{}:{}", Value::from(name), self.hide_json(member, place)));
                 }
                 format!("{{{}}}", texts.join(","))
@@ -202,8 +199,8 @@ impl Vault {
     }
 
     fn hide_word(&mut self, word: &str, at: Place<'_>, key: &mut String) -> String {
-        let is_mark = word.chars().all(|c| matches!(c, ':' | '=' | '-' | '+' | '\\'));
-        if word.is_empty() || is_mark {
+        // An empty word, too.
+        if word.chars().all(|c| matches!(c, ':' | '=' | '-' | '+' | '\\')) {
             return word.to_owned();
         }
         if is_scheme(word) && (!key.is_empty() || word.eq_ignore_ascii_case("bearer")) {
@@ -212,15 +209,15 @@ impl Vault {
             }
             return word.to_owned();
         }
-        let is_option = word.starts_with("--");
-        if !key.is_empty() && !is_option {
+        if !key.is_empty() && !word.starts_with("--") {
             let name = std::mem::take(key);
             if name == LOGIN_OPTION {
                 return self.hide_login(word, at);
             }
-            let is_secret = names_secret(&name, word);
-            let place = Place { key: &name, is_variable: false, ..at };
-            return if is_secret { self.hide_value(word, place) } else { word.to_owned() };
+            if !names_secret(&name, word) {
+                return word.to_owned();
+            }
+            return self.hide_value(word, Place { key: &name, is_variable: false, ..at });
         }
         key.clear();
         if let Some(Login { user, password, host }) = login(word) {
@@ -230,17 +227,14 @@ impl Vault {
         if let Some((name, separator, value)) = assignment(word) {
             let inner =
                 Place { key: name.trim_start_matches(['-', '/']), is_variable: false, ..at };
-            let is_secret = names_secret(name, value);
-            if is_secret && (value.is_empty() || is_scheme(value)) {
+            if !names_secret(name, value) {
+                return format!("{name}{separator}{}", self.hide_words(value, inner, key));
+            }
+            if value.is_empty() || is_scheme(value) {
                 inner.key.clone_into(key);
                 return word.to_owned();
             }
-            let value = if is_secret {
-                self.hide_value(value, inner)
-            } else {
-                self.hide_words(value, inner, key)
-            };
-            return format!("{name}{separator}{value}");
+            return format!("{name}{separator}{}", self.hide_value(value, inner));
         }
         if matches!(word, "-u" | "--user" | "--proxy-user") {
             LOGIN_OPTION.clone_into(key);
@@ -279,10 +273,9 @@ impl Vault {
             };
         }
         let parts: Vec<&str> = text.split(['/', '\\']).collect();
-        let strange = |part: &&str| !is_everyday(part);
-        let (Some(first), Some(last)) =
-            (parts.iter().position(strange), parts.iter().rposition(strange))
-        else {
+        let first = parts.iter().position(|part| !is_everyday(part));
+        let last = parts.iter().rposition(|part| !is_everyday(part));
+        let (Some(first), Some(last)) = (first, last) else {
             // No part alone is strange: all of them are, between the first and the last slash.
             let Some(begin) = text.find(['/', '\\']) else { return self.keep(text, at) };
             let (before, behind) = text.split_at(begin + 1);
@@ -322,8 +315,8 @@ impl Vault {
             out.push('#');
             out += &self.hide_parameter(fragment, at);
         }
-        let is_secret = naming(at.key) == Naming::Secret && !at.key.is_empty();
-        if is_secret && out == text { self.hide_value(text, at) } else { out }
+        let key_names_secret = naming(at.key) == Naming::Secret && !at.key.is_empty();
+        if key_names_secret && out == text { self.hide_value(text, at) } else { out }
     }
 
     /// What stands before `://`: the scheme, perhaps behind an option and `=`.
@@ -341,14 +334,15 @@ impl Vault {
     fn hide_authority(&mut self, authority: &str, at: Place<'_>) -> String {
         let Some((login, host)) = authority.rsplit_once('@') else {
             // A name of a host that nobody could remember gives access by itself.
-            let is_shown = authority.split('.').all(|label| label.len() < 20 || is_everyday(label));
-            let place = Place { key: "host", ..at };
-            return if is_shown { authority.to_owned() } else { self.hide_value(authority, place) };
+            if authority.split('.').all(|label| label.len() < 20 || is_everyday(label)) {
+                return authority.to_owned();
+            }
+            return self.hide_value(authority, Place { key: "host", ..at });
         };
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let user_at = Place { key: "user", ..at };
-        let is_name = is_everyday(user) && !(password.is_empty() && user.contains(is_digit));
-        let mut out = if is_name { user.to_owned() } else { self.hide_value(user, user_at) };
+        let plain_user = is_everyday(user) && !(password.is_empty() && user.contains(is_digit));
+        let mut out = if plain_user { user.to_owned() } else { self.hide_value(user, user_at) };
         if !password.is_empty() {
             out.push(':');
             out += &self.hide_value(password, Place { key: "password", ..at });
@@ -384,16 +378,18 @@ impl Context {
             return Place { is_shell: true, ..at };
         }
         let name = self.option.trim_start_matches('-');
-        let is_option = item.as_str().is_some_and(|text| text.starts_with("--"));
-        if name.is_empty() || is_option { at } else { Place { key: name, ..at } }
+        if name.is_empty() || item.as_str().is_some_and(|text| text.starts_with("--")) {
+            return at;
+        }
+        Place { key: name, ..at }
     }
 
     /// Notes that `item` stands before the next one.
     pub(super) fn pass(&mut self, item: &Value) {
         self.option.clear();
         let text = item.as_str().unwrap_or_default();
-        let is_windows = matches!(text, "/c" | "/C" | "/k" | "/K");
-        if (text.starts_with('-') || is_windows) && !text.contains(['=', ' ']) {
+        let option = text.starts_with('-') || matches!(text, "/c" | "/C" | "/k" | "/K");
+        if option && !text.contains(['=', ' ']) {
             text.clone_into(&mut self.option);
         }
     }
@@ -451,17 +447,16 @@ fn is_digit(c: char) -> bool {
 
 /// Whether `text` is one address, perhaps behind an option and `=`.
 fn is_address(text: &str) -> bool {
-    let several = text.split(',').filter(|part| part.contains("://")).count() > 1;
-    let is_one = !text.contains(|c: char| c.is_whitespace() || "\"'`<>|;".contains(c));
-    text.contains("://") && is_one && !several
+    let addresses = text.split(',').filter(|part| part.contains("://")).count();
+    addresses == 1 && !text.contains(|c: char| c.is_whitespace() || "\"'`<>|;".contains(c))
 }
 
-/// Whether `text` begins as a path does.
+/// Whether `text` begins as a path does; its words then say where a file is, and are shown.
 fn is_rooted(text: &str) -> bool {
     let text = text.trim_start_matches(stands_for_reference);
-    let is_drive = text.get(1..3).is_some_and(|colon| matches!(colon, ":\\" | ":/"));
-    let begins = ["/", "./", "../", "~/", "\\"].iter().any(|begin| text.starts_with(begin));
-    begins || (is_drive && text.starts_with(|c: char| c.is_ascii_alphabetic()))
+    let drive_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    ["/", "./", "../", "~/", "\\"].iter().any(|root| text.starts_with(root))
+        || drive_letter && matches!(text.get(1..3), Some(":\\" | ":/"))
 }
 
 /// An image's name without its digest, which is public.
@@ -517,9 +512,13 @@ fn login(word: &str) -> Option<Login<'_>> {
     let (login, host) = word.rsplit_once('@')?;
     let (user, password) = login.split_once(':')?;
     // A package, or the digest of an image.
-    let is_other = matches!(user, "npm" | "jsr") || host.starts_with("sha256:");
-    let is_login = ![user, password, host].contains(&"") && !login.contains(['/', '=']);
-    if is_login && !is_other { Some(Login { user, password, host }) } else { None }
+    if matches!(user, "npm" | "jsr") || host.starts_with("sha256:") {
+        return None;
+    }
+    if [user, password, host].contains(&"") || login.contains(['/', '=']) {
+        return None;
+    }
+    Some(Login { user, password, host })
 }
 
 /// The three parts of `--option=value`, `NAME=value` or `Header: value`.
@@ -527,8 +526,10 @@ fn assignment(text: &str) -> Option<(&str, char, &str)> {
     let at = text.find(['=', ':'])?;
     let (key, rest) = text.split_at(at);
     let (separator, value) = (rest.chars().next()?, rest.get(1..)?);
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    if key.is_empty() || !key.chars().all(is_name) || is_rooted_name(key) {
+    if key.is_empty() || key.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_./".contains(c)) {
+        return None;
+    }
+    if is_rooted_name(key) {
         return None;
     }
     Some((key, separator, value))

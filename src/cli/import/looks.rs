@@ -30,22 +30,26 @@ const DESCRIPTION: &str = "algorithm count enabled expiry host issuer length lev
 /// What a key, a header, a variable or an option of this name has.
 pub(super) fn naming(name: &str) -> Naming {
     let words = name_words(name);
-    let is_described = words.last().is_some_and(|last| among(DESCRIPTION, last));
-    let is_number_of_tokens = words.iter().any(|word| matches!(word.as_str(), "max" | "min"));
     if looks_secret(name) || looks_secret(&words.join("_")) {
         return Naming::Secret;
     }
-    if is_described || is_number_of_tokens {
+    if words.last().is_some_and(|last| among(DESCRIPTION, last)) {
         return Naming::Other;
     }
-    let ends = |word: &String| {
-        let is_other = matches!(word.as_str(), "bypass" | "compass");
-        !is_other && ["pass", "pwd", "cred", "creds"].iter().any(|end| word.ends_with(end))
-    };
-    if words.iter().any(|word| among(SECRET, word)) || words.iter().any(ends) {
+    // `MAX_TOKENS` is a number of tokens.
+    if words.iter().any(|word| matches!(word.as_str(), "max" | "min")) {
+        return Naming::Other;
+    }
+    if words.iter().any(|word| among(SECRET, word) || ends_as_secret(word)) {
         return Naming::Secret;
     }
     if words.iter().any(|word| among(LOGIN, word)) { Naming::Login } else { Naming::Other }
+}
+
+/// Whether `word` is one such as `dbpass`, in which nothing parts the last word from the first.
+fn ends_as_secret(word: &str) -> bool {
+    !matches!(word, "bypass" | "compass")
+        && ["pass", "pwd", "cred", "creds"].iter().any(|end| word.ends_with(end))
 }
 
 fn among(list: &str, word: &str) -> bool {
@@ -81,8 +85,8 @@ pub(super) fn says_how_to_log_in(value: &str) -> bool {
     const WORDS: &str = "none no off yes on true false auto default disabled enabled basic bearer \
                          oauth oauth2 oidc saml jwt apikey api_key api-key header query local";
     let value = value.trim().to_ascii_lowercase();
-    let is_number = (1..=6).contains(&value.len()) && value.chars().all(|c| c.is_ascii_digit());
-    is_number || among(WORDS, &value)
+    let short_number = (1..=6).contains(&value.len()) && value.chars().all(is_digit);
+    short_number || among(WORDS, &value)
 }
 
 /// What the credentials of well-known services begin with.
@@ -105,8 +109,12 @@ pub(super) fn is_everyday(text: &str) -> bool {
         return false;
     }
     let parts: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
-    let is_mixed = |part: &&&str| part.contains(is_digit) && !part.chars().all(is_digit);
-    parts.iter().filter(is_mixed).count() <= MAX_MIXED && parts.into_iter().all(is_word)
+    parts.iter().filter(|part| mixes_digits(part)).count() <= MAX_MIXED
+        && parts.into_iter().all(is_word)
+}
+
+fn mixes_digits(part: &str) -> bool {
+    part.contains(is_digit) && !part.chars().all(is_digit)
 }
 
 fn is_digit(c: char) -> bool {
@@ -132,10 +140,12 @@ fn is_word(part: &str) -> bool {
     if letters == 1 && begins_with_letter && changes == 1 {
         return digits <= 8;
     }
-    // `k8s`, `i18n`, `gpt4o`.
-    let is_short_inside = !(begins_with_letter && ends_with_letter) || chars.len() <= 6;
+    // `k8s`, `i18n`, `gpt4o`: only a short word has digits inside.
+    if begins_with_letter && ends_with_letter && chars.len() > 6 {
+        return false;
+    }
     let only_letters: Vec<char> = chars.iter().copied().filter(|c| !is_digit(*c)).collect();
-    changes <= 2 && digits <= 4 && is_short_inside && is_word_of_letters(&only_letters)
+    changes <= 2 && digits <= 4 && is_word_of_letters(&only_letters)
 }
 
 /// Whether a person could pronounce the letters, and writes them with capitals so.
@@ -143,17 +153,19 @@ fn is_word_of_letters(letters: &[char]) -> bool {
     let count = letters.len();
     let humps =
         1 + letters.windows(2).filter(|two| two[0].is_lowercase() && two[1].is_uppercase()).count();
-    let is_vowel = |c: &char| {
-        !c.is_ascii() || matches!(c.to_ascii_lowercase(), 'a' | 'e' | 'i' | 'o' | 'u' | 'y')
-    };
-    let vowels = letters.iter().filter(|c| is_vowel(c)).count();
-    let longest_without = letters.split(is_vowel).map(<[char]>::len).max().unwrap_or(0);
-    let has_vowels = vowels * 4 >= count;
+    let vowels = letters.iter().filter(|c| is_vowel(**c)).count();
+    let longest_without = letters.split(|c| is_vowel(*c)).map(<[char]>::len).max().unwrap_or(0);
+    let enough_vowels = vowels * 4 >= count;
     match count {
         0..=7 => humps <= 3,
         8..=11 => humps <= 3 && longest_without <= 6,
-        12..=20 => humps * 4 <= count && longest_without <= 4 && has_vowels,
-        21..=32 => humps * 4 <= count && longest_without <= 3 && has_vowels,
+        12..=20 => humps * 4 <= count && longest_without <= 4 && enough_vowels,
+        21..=32 => humps * 4 <= count && longest_without <= 3 && enough_vowels,
         _ => false,
     }
+}
+
+/// Letters of other scripts count as vowels, since a word in them may have none that is seen here.
+fn is_vowel(c: char) -> bool {
+    !c.is_ascii() || matches!(c.to_ascii_lowercase(), 'a' | 'e' | 'i' | 'o' | 'u' | 'y')
 }

@@ -18,10 +18,12 @@ pub(super) fn without_values(message: &str, entry: &Map<String, Value>) -> Strin
         if at > 0 {
             out.push('`');
         }
-        let is_quoted = at % 2 == 1;
-        let is_value = is_quoted && values.iter().any(|value| value.contains(piece));
-        out +=
-            if is_value && !is_named_reference(piece) && !is_scheme(piece) { "…" } else { piece };
+        let quoted = at % 2 == 1;
+        let hidden = quoted
+            && values.iter().any(|value| value.contains(piece))
+            && !is_named_reference(piece)
+            && !is_scheme(piece);
+        out += if hidden { "…" } else { piece };
     }
     // Words without a quotation mark are the file's only if no person could have written them here.
     for value in values.iter().filter(|value| !is_everyday(value)) {

@@ -17,8 +17,8 @@ pub(super) fn names_for(name: &str) -> Vec<String> {
     if let Some((_, rest)) = name.split_once("://") {
         return of_address(name, rest);
     }
-    let is_package = name.starts_with('@') || name.contains('/');
-    if is_package {
+    // A package.
+    if name.starts_with('@') || name.contains('/') {
         return vec![of_package(name)];
     }
     vec![if name.is_empty() { "server".to_owned() } else { tidy(name) }]
@@ -36,24 +36,23 @@ pub(super) fn shown(name: &str) -> String {
 
 /// The name of a server that has none, of its address or of its package.
 pub(super) fn name_of_entry(entry: &Value) -> String {
-    let text = |key: &str| entry[key].as_str();
     let keys = ["url", "httpUrl", "serverUrl", "uri"];
-    if let Some(url) = keys.iter().find_map(|key| text(key)) {
+    if let Some(url) = keys.iter().find_map(|key| entry[*key].as_str()) {
         return url.to_owned();
     }
     let parts = entry["command"].as_array().or_else(|| entry["args"].as_array());
     let words = parts.into_iter().flatten().filter_map(Value::as_str);
-    let command = text("command").or_else(|| text("cmd")).unwrap_or_default();
+    let command = entry["command"].as_str().or_else(|| entry["cmd"].as_str()).unwrap_or_default();
     let program = command.rsplit('/').next().unwrap_or_default();
     let launchers = ["npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "bun", "deno"];
     let subcommands = ["run", "x", "exec", "dlx", "tool"];
     // The word behind an option may be its value, and a secret.
-    let mut is_value = false;
-    let mut named = words.filter(|word| {
-        let is_of_option = std::mem::replace(&mut is_value, takes_value(word));
-        !word.starts_with('-') && !is_of_option
+    let mut option_pending = false;
+    let mut candidates = words.filter(|word| {
+        let behind_option = std::mem::replace(&mut option_pending, takes_value(word));
+        !word.starts_with('-') && !behind_option
     });
-    let launched = named.find(|word| !subcommands.contains(word) && !launchers.contains(word));
+    let launched = candidates.find(|word| !subcommands.contains(word) && !launchers.contains(word));
     match launched.filter(|_| command.is_empty() || launchers.contains(&program)) {
         Some(package) => format!("@/{package}"),
         None => program.to_owned(),
@@ -75,13 +74,13 @@ fn of_address(address: &str, rest: &str) -> Vec<String> {
     let path_words: Vec<String> =
         path.split('/').filter_map(telling).filter(|word| word.len() > 1).collect();
     let last = path_words.last();
-    let base = match host {
+    let word = match host {
         Some(Host::Domain(domain)) if is_code_host(domain) => last.cloned(),
         Some(Host::Domain(domain)) => of_package_page(path).or_else(|| of_domain(domain)),
         Some(Host::Ipv4(_) | Host::Ipv6(_)) => last.cloned(),
         None => telling(rest.split('/').next().unwrap_or_default()),
     };
-    let base = base.or_else(|| last.cloned()).unwrap_or_else(|| "server".to_owned());
+    let base = word.or_else(|| last.cloned()).unwrap_or_else(|| "server".to_owned());
     let mut names = vec![base.clone()];
     if let Some(last) = last.filter(|last| **last != base) {
         names.push(format!("{base}_{last}"));
@@ -101,9 +100,10 @@ fn of_package_page(path: &str) -> Option<String> {
         return None;
     }
     let first = words.next().filter(|word| !is_version(word))?;
-    let package = match first.starts_with('@') {
-        true => format!("{first}/{}", words.next()?),
-        false => first.to_owned(),
+    let package = if first.starts_with('@') {
+        format!("{first}/{}", words.next()?)
+    } else {
+        first.to_owned()
     };
     // With more behind it, this is the path of a server.
     if words.all(is_version) { Some(of_package(&package)) } else { None }
@@ -117,10 +117,10 @@ fn is_version(word: &str) -> bool {
 /// The first part of a host's name that tells one server from another.
 fn of_domain(domain: &str) -> Option<String> {
     let labels: Vec<&str> = domain.trim_end_matches('.').split('.').collect();
-    let (_top, named) = labels.split_last()?;
+    let (_top, inner) = labels.split_last()?;
     // `localhost`, or a host of the intranet, has no top-level domain.
-    let named = if named.is_empty() { &labels[..] } else { named };
-    named.iter().find_map(|label| telling(label))
+    let candidates = if inner.is_empty() { &labels[..] } else { inner };
+    candidates.iter().find_map(|label| telling(label))
 }
 
 /// Of `@scope/mcp-server-files@1.2`, `files`; of `@playwright/mcp`, `playwright`.
@@ -137,17 +137,17 @@ fn without_version(word: &str) -> &str {
 /// `word` without what only says that it is an MCP server; `None` if nothing else is in it, or if it
 /// may be a secret.
 fn telling(word: &str) -> Option<String> {
-    let word = word.strip_suffix(".git").unwrap_or(word);
-    let parts = word.split(|c: char| !c.is_ascii_alphanumeric());
-    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
-    let is_common = |part: &&&str| {
-        let part = part.to_ascii_lowercase();
-        COMMON.split_whitespace().any(|common| common == part)
-    };
-    let first = parts.iter().take_while(is_common).count();
-    let last = parts.iter().rev().take_while(is_common).count();
-    let named = parts.get(first..parts.len().saturating_sub(last))?;
-    if named.is_empty() || !is_everyday(word) { None } else { Some(named.join("_")) }
+    let name = word.strip_suffix(".git").unwrap_or(word);
+    let pieces = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = pieces.filter(|part| !part.is_empty()).collect();
+    let first = parts.iter().take_while(|part| is_common(part)).count();
+    let last = parts.iter().rev().take_while(|part| is_common(part)).count();
+    let distinct = parts.get(first..parts.len().saturating_sub(last))?;
+    if distinct.is_empty() || !is_everyday(name) { None } else { Some(distinct.join("_")) }
+}
+
+fn is_common(part: &str) -> bool {
+    COMMON.split_whitespace().any(|common| common.eq_ignore_ascii_case(part))
 }
 
 /// `name` with `_` in place of what a name cannot have, and with none at its ends.

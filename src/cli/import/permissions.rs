@@ -48,10 +48,10 @@ pub(super) fn rules(members: &Map<String, Value>, product: Product, name: &str) 
 
 /// The lists at the top of a file of tools that no server has, each with its path.
 pub(super) fn excluded(members: &Map<String, Value>) -> impl Iterator<Item = (String, &Value)> {
-    let whole = ["excludeTools", "excludedTools", "disabledTools", "amp.tools.disable"];
-    let whole = whole.into_iter().filter_map(|key| Some((key.to_owned(), members.get(key)?)));
-    let inner = [("tools", "exclude"), ("options", "disabled_tools")];
-    let inner = inner
+    let keys = ["excludeTools", "excludedTools", "disabledTools", "amp.tools.disable"];
+    let whole = keys.into_iter().filter_map(|key| Some((key.to_owned(), members.get(key)?)));
+    let nested = [("tools", "exclude"), ("options", "disabled_tools")];
+    let inner = nested
         .into_iter()
         .filter_map(|(key, below)| Some((format!("{key}.{below}"), members.get(key)?.get(below)?)));
     whole.chain(inner)
@@ -65,8 +65,8 @@ pub(super) fn excluded(members: &Map<String, Value>) -> impl Iterator<Item = (St
 pub(super) fn denied(listed: &str, server: &str) -> Option<Vec<String>> {
     // Gemini's form for some arguments of a tool; here, the whole tool is denied.
     let tool = listed.split('(').next().unwrap_or_default().trim();
-    let is_of_name = |c: char| c.is_alphanumeric() || "_-./:@*? ".contains(c);
-    if tool.is_empty() || !tool.chars().all(is_of_name) {
+    if tool.is_empty() || tool.contains(|c: char| !c.is_alphanumeric() && !"_-./:@*? ".contains(c))
+    {
         return None;
     }
     let mut globs = vec![tool.to_owned()];
@@ -143,8 +143,8 @@ fn of_agent(tools: &[String], server: &str) -> Option<Vec<String>> {
 
 /// opencode names a tool `SERVER_TOOL` in the globs of `tools` and `permission`.
 fn of_opencode(members: &Map<String, Value>, name: &str) -> ToolRules {
-    let legal = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
-    let prefix = format!("{}_", name.chars().map(legal).collect::<String>());
+    let legal = name.replace(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c), "_");
+    let prefix = format!("{legal}_");
     let mut permitted = Vec::new();
     let mut rules = ToolRules::default();
     // One word for all tools.
@@ -220,12 +220,12 @@ fn of_zed(members: &Map<String, Value>, name: &str) -> ToolRules {
         let of_server = tool.strip_prefix("mcp:").and_then(|rest| rest.strip_prefix(name));
         let Some(tool) = of_server.and_then(|rest| rest.strip_prefix(':')) else { continue };
         // Lists of patterns of a tool's arguments; here, they count for the whole tool.
-        let has_patterns = |list: &str| !is_empty(&value[list]);
+        let denied_patterns = &value["always_deny"];
+        let asked_patterns = &value["always_confirm"];
         let default = value.get("default").map(|word| word.as_str().unwrap_or_default());
-        let is_denied = !matches!(default, None | Some("allow" | "confirm"));
-        if is_denied || has_patterns("always_deny") {
+        if !matches!(default, None | Some("allow" | "confirm")) || !is_empty(denied_patterns) {
             rules.deny.push(tool.to_owned());
-        } else if default == Some("confirm") || has_patterns("always_confirm") {
+        } else if default == Some("confirm") || !is_empty(asked_patterns) {
             rules.approve.push(tool.to_owned());
         }
     }

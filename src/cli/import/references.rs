@@ -65,8 +65,8 @@ impl<'a> Source<'a> {
 
     /// The same for a server of this product, which starts in `folder`.
     pub(super) fn within(&self, folder: Option<&str>, product: Product) -> Self {
-        let folder = folder.map(PathBuf::from).or_else(|| self.folder.clone());
-        Self { folder, product, ..self.clone() }
+        let own = folder.map(PathBuf::from);
+        Self { folder: own.or_else(|| self.folder.clone()), product, ..self.clone() }
     }
 
     /// `text`, which stands at `at`, with references of bridge.yaml in place of the product's.
@@ -93,27 +93,30 @@ impl<'a> Source<'a> {
             && let Some((id, _)) = rest.split_once('}')
         {
             let described = self.inputs.iter().find(|input| input.0 == id);
-            let why = described.map_or(id, |input| input.1);
-            // A description may have an example in it that is one.
-            let why = if why.split_whitespace().all(is_everyday) { why } else { "an input" };
-            let why = format!("{}, of {server}", why.replace(char::is_control, " "));
+            let description = described.map_or(id, |input| input.1);
+            // A description may have a secret in it, as an example.
+            let purpose = if description.split_whitespace().all(is_everyday) {
+                description.replace(char::is_control, " ")
+            } else {
+                "an input".to_owned()
+            };
+            let why = format!("{purpose}, of {server}");
             let reference = vault.refer(variable_name(id), why);
             text = text.replace(&format!("${{input:{id}}}"), &reference);
         }
-        let text = with_secrets(vault, server, &text);
-        let text = match self.product {
-            Product::Opencode => self.of_opencode(vault, server, &text),
-            _ => text,
-        };
+        text = with_secrets(vault, server, &text);
+        if self.product == Product::Opencode {
+            text = self.of_opencode(vault, server, &text);
+        }
         with_defaults(vault, at, &text, notes)
     }
 
     /// opencode's `{env:NAME}` and `{file:PATH}`.
     fn of_opencode(&self, vault: &mut Vault, server: &str, text: &str) -> String {
-        let text = replaced(text, "{env:", "}", |name| {
+        let with_variables = replaced(text, "{env:", "}", |name| {
             vault.refer(name.to_owned(), format!("named in the file, of {server}"))
         });
-        replaced(&text, "{file:", "}", |path| {
+        replaced(&with_variables, "{file:", "}", |path| {
             format!("${{file:{}}}", self.absolute(path, self.directory.as_deref()))
         })
     }
@@ -128,21 +131,22 @@ impl<'a> Source<'a> {
 
     /// The same of a program, which is a name if it has no `/`.
     pub(super) fn placed_program(&self, value: &Value) -> Value {
-        let is_path = value.as_str().is_some_and(|text| text.contains('/'));
-        if is_path { self.placed(value) } else { value.clone() }
+        match value.as_str() {
+            Some(text) if text.contains('/') => self.placed(value),
+            _ => value.clone(),
+        }
     }
 
     fn absolute(&self, path: &str, directory: Option<&Path>) -> String {
         if let Some(rest) = path.strip_prefix("~/") {
             return format!("{}/{rest}", self.home.unwrap_or("${env:HOME}"));
         }
-        let is_relative = !path.starts_with(['/', '~', '$', '{']);
-        match directory.filter(|_| is_relative) {
-            Some(directory) => {
+        match directory {
+            Some(directory) if !path.starts_with(['/', '~', '$', '{']) => {
                 let path = path.strip_prefix("./").unwrap_or(path);
                 directory.join(path).to_str().map_or_else(|| path.to_owned(), str::to_owned)
             }
-            None => path.to_owned(),
+            _ => path.to_owned(),
         }
     }
 }
@@ -165,10 +169,10 @@ fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<S
     while let Some((before, behind)) = rest.split_once("${") {
         out += before;
         let inside = behind.get(..closing_brace(behind)).filter(|_| !before.ends_with('$'));
-        let parts = inside.and_then(|inside| inside.split_once(":-"));
-        let parts =
-            parts.map(|(name, default)| (name.strip_prefix("env:").unwrap_or(name), default));
-        let Some((name, default)) = parts.filter(|(name, _)| is_variable(name)) else {
+        let reference = inside
+            .and_then(|inside| inside.split_once(":-"))
+            .map(|(name, default)| (name.strip_prefix("env:").unwrap_or(name), default));
+        let Some((name, default)) = reference.filter(|(name, _)| is_variable(name)) else {
             out += "${";
             rest = behind;
             continue;
@@ -194,10 +198,11 @@ fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<S
 
 /// Whether nothing of a default would be hidden if it were the value itself.
 fn is_plain_default(vault: &Vault, at: Place<'_>, name: &str, default: &str) -> bool {
+    if !is_everyday(default) || default.contains(['{', '}', '`', '\n']) {
+        return false;
+    }
     let mut vault = vault.clone();
-    let is_plain = is_everyday(default) && !default.contains(['{', '}', '`', '\n']);
-    let mut keys = [at.key, name].into_iter();
-    is_plain && keys.all(|key| vault.hide(default, Place { key, ..at }) == default)
+    [at.key, name].into_iter().all(|key| vault.hide(default, Place { key, ..at }) == default)
 }
 
 /// Where the `}` is that belongs to the `${` in front of `text`; its end if there is none.

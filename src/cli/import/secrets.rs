@@ -46,9 +46,12 @@ impl Vault {
     /// Notes the variables that `servers` refer to, so that none of them comes to stand for a secret.
     pub(super) fn refer_to_all(&mut self, servers: &str) {
         for piece in servers.split("${").skip(1) {
-            let name = piece.split('}').next().unwrap_or_default();
-            let name = name.strip_prefix("env:").unwrap_or(name);
-            let (name, default) = name.split_once(":-").map_or((name, None), |(n, d)| (n, Some(d)));
+            let inside = piece.split('}').next().unwrap_or_default();
+            let reference = inside.strip_prefix("env:").unwrap_or(inside);
+            let (name, default) = match reference.split_once(":-") {
+                Some((name, default)) => (name, Some(default)),
+                None => (reference, None),
+            };
             if !name.is_empty() && name == variable_name(name) && is_everyday_name(name) {
                 match default {
                     Some(_) => self.reserve(name),
@@ -80,23 +83,22 @@ impl Vault {
     /// A reference to a variable that stands for `secret`. The name of the key, as far as it is a
     /// person's word, becomes the name of the variable.
     pub(super) fn keep(&mut self, secret: &str, at: Place<'_>) -> String {
-        let is_name = !at.key.is_empty() && is_everyday_name(at.key);
-        let key = if is_name { at.key } else { "secret" };
-        let own = if at.is_variable && is_name && is_variable(at.key) {
-            at.key.to_owned()
-        } else {
-            variable_name(&format!("{}_{key}", at.server))
+        let key = Some(at.key).filter(|key| !key.is_empty() && is_everyday_name(key));
+        let own = match key {
+            Some(key) if at.is_variable && is_variable(key) => key.to_owned(),
+            _ => variable_name(&format!("{}_{}", at.server, key.unwrap_or("secret"))),
         };
         let longer = variable_name(&format!("{}_{own}", at.server));
         let numbered = (2..).map(|count| format!("{longer}_{count}"));
         let mut names = [own, longer.clone()].into_iter().chain(numbered);
         // One variable may stand for the same secret twice, but never for two secrets.
-        let is_free = |name: &String| {
-            self.0.get(name).is_none_or(|kept| kept.secret.as_deref() == Some(secret))
-        };
-        let name = names.find(is_free).unwrap_or_default();
-        let what = if is_name { at.key } else { "a secret" };
-        let why = format!("{what} of {}", at.server);
+        let name = names
+            .find(|name| match self.0.get(name) {
+                Some(variable) => variable.secret.as_deref() == Some(secret),
+                None => true,
+            })
+            .unwrap_or_default();
+        let why = format!("{} of {}", key.unwrap_or("a secret"), at.server);
         let secret = Some(secret.to_owned());
         self.0.entry(name.clone()).or_insert(Variable { secret, has_default: false, why });
         format!("${{env:{name}}}")
@@ -105,7 +107,6 @@ impl Vault {
 
 /// `text` as the name of an environment variable.
 pub(super) fn variable_name(text: &str) -> String {
-    let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    let name: String = text.chars().map(legal).collect();
+    let name = text.replace(|c: char| !c.is_ascii_alphanumeric(), "_").to_ascii_uppercase();
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
 }

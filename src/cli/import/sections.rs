@@ -81,10 +81,15 @@ pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
 
 /// Whether a key of the section `mcp` stands among the servers, and is none: `beside` reads it.
 fn is_setting_of_mcp(server: &Server) -> bool {
-    let is_list = matches!(server.path.as_str(), "mcp.allowed" | "mcp.excluded");
-    let is_in_mcp = matches!(server.product, Product::Crush | Product::Opencode);
-    let is_reached = ["command", "url", "type"].iter().any(|key| server.entry.get(key).is_some());
-    is_in_mcp && (!server.entry.is_object() || is_list && !is_reached)
+    if !matches!(server.product, Product::Crush | Product::Opencode) {
+        return false;
+    }
+    if !server.entry.is_object() {
+        return true;
+    }
+    // A server may have the name of a list.
+    matches!(server.path.as_str(), "mcp.allowed" | "mcp.excluded")
+        && ["command", "url", "type"].iter().all(|key| server.entry.get(key).is_none())
 }
 
 /// Whether servers, or things that are none of them, stand below this key at the top of a file.
@@ -118,21 +123,11 @@ struct Section<'a> {
 impl Section<'_> {
     fn servers(&self) -> Vec<Server> {
         let mut servers = Vec::new();
-        let server = |name: String, has_name: bool, path: String, entry: &Value| Server {
-            off_by: self.off_by(&name),
-            name,
-            has_name,
-            path,
-            entry: entry.clone(),
-            product: self.product,
-            folder: self.folder.map(str::to_owned),
-            is_off: false,
-        };
         match self.entries {
             Value::Object(entries) => {
                 for (name, entry) in entries {
                     let path = format!("{}.{}", self.path, shown(name));
-                    servers.push(server(name.clone(), true, path, entry));
+                    servers.push(self.server(name.clone(), true, path, entry));
                 }
             }
             Value::Array(items) => {
@@ -141,12 +136,25 @@ impl Section<'_> {
                     let own = keys.iter().find_map(|key| entry[key].as_str());
                     let name = own.map_or_else(|| name_of_entry(entry), str::to_owned);
                     let path = format!("{}[{at}]", self.path);
-                    servers.push(server(name, own.is_some(), path, entry));
+                    servers.push(self.server(name, own.is_some(), path, entry));
                 }
             }
             _ => {}
         }
         servers
+    }
+
+    fn server(&self, name: String, has_name: bool, path: String, entry: &Value) -> Server {
+        Server {
+            off_by: self.off_by(&name),
+            name,
+            has_name,
+            path,
+            entry: entry.clone(),
+            product: self.product,
+            folder: self.folder.map(str::to_owned),
+            is_off: false,
+        }
     }
 
     /// The path of the list that turns the server off.
@@ -237,14 +245,16 @@ fn of_mcp(value: &Value) -> Vec<Section<'_>> {
     if maps.is_empty() && !members.is_empty() {
         return Vec::new();
     }
-    let is_of_opencode = maps.iter().any(|entry| {
-        entry["command"].is_array()
-            || entry.get("environment").is_some()
-            || matches!(entry["type"].as_str(), Some("local" | "remote"))
-    });
-    let product = if is_of_opencode { Product::Opencode } else { Product::Crush };
+    let opencode = maps.iter().any(|entry| is_entry_of_opencode(entry));
+    let product = if opencode { Product::Opencode } else { Product::Crush };
     let path = "mcp".to_owned();
     vec![Section { path, product, entries: value, folder: None, off: Vec::new() }]
+}
+
+fn is_entry_of_opencode(entry: &Value) -> bool {
+    entry["command"].is_array()
+        || entry.get("environment").is_some()
+        || matches!(entry["type"].as_str(), Some("local" | "remote"))
 }
 
 /// Sections that stand further down.
@@ -266,9 +276,26 @@ fn inner<'a>(key: &str, value: &'a Value) -> Vec<Section<'a>> {
 
 /// The servers of a file that has them at its top, or that is one server.
 fn bare(members: &Map<String, Value>) -> Vec<Server> {
+    let whole = Value::Object(members.clone());
+    if is_server(&whole) {
+        return vec![bare_server(name_of_entry(&whole), false, String::new(), whole)];
+    }
+    if !members.values().all(is_server) {
+        return Vec::new();
+    }
+    members
+        .iter()
+        .map(|(name, entry)| bare_server(name.clone(), true, shown(name), entry.clone()))
+        .collect()
+}
+
+fn is_server(entry: &Value) -> bool {
     const REACHED: [&str; 6] = ["command", "cmd", "url", "httpUrl", "serverUrl", "uri"];
-    let is_server = |entry: &Value| REACHED.iter().any(|key| entry.get(key).is_some());
-    let server = |name: String, has_name: bool, path: String, entry: Value| Server {
+    REACHED.iter().any(|key| entry.get(key).is_some())
+}
+
+fn bare_server(name: String, has_name: bool, path: String, entry: Value) -> Server {
+    Server {
         name,
         has_name,
         path,
@@ -277,35 +304,44 @@ fn bare(members: &Map<String, Value>) -> Vec<Server> {
         folder: None,
         off_by: None,
         is_off: false,
-    };
-    let whole = Value::Object(members.clone());
-    if is_server(&whole) {
-        return vec![server(name_of_entry(&whole), false, String::new(), whole)];
     }
-    let is_map_of_servers = !members.is_empty() && members.values().all(is_server);
-    let entries = members.iter().filter(|_| is_map_of_servers);
-    entries.map(|(name, entry)| server(name.clone(), true, shown(name), entry.clone())).collect()
 }
 
 /// The path of the list at the top of the file that turns the server off.
 fn off_by(members: &Map<String, Value>, name: &str) -> Option<String> {
-    let value = |path: &str| {
-        members.iter().find(|(key, _)| key.eq_ignore_ascii_case(path)).map(|(_, value)| value)
-    };
-    let list = |path: &&str| Some(((*path).to_owned(), texts(value(path)?)?));
-    let in_mcp = |key: &str| {
-        let names = texts(members.get("mcp")?.get(key)?)?;
-        Some((format!("mcp.{key}"), names))
-    };
-    let off = OFF.iter().filter_map(list).chain(in_mcp("excluded"));
-    let only = ONLY.iter().filter_map(list).chain(in_mcp("allowed"));
-    // Spaces and letters may differ in a list that turns off, not in one that leaves on.
-    let has_like = |names: &[String]| {
-        names
+    for (path, names) in lists_of_names(members, &OFF, "excluded") {
+        // Spaces and letters may differ in a list that turns off, not in one that leaves on.
+        if names
             .iter()
             .any(|listed| listed.trim().eq_ignore_ascii_case(name.trim()) || listed.contains('*'))
-    };
-    let off = off.filter(|(_, names)| has_like(names)).map(|(path, _)| path);
-    let only = only.filter(|(_, names)| !names.iter().any(|listed| listed == name));
-    off.chain(only.map(|(path, _)| path)).next()
+        {
+            return Some(path);
+        }
+    }
+    for (path, names) in lists_of_names(members, &ONLY, "allowed") {
+        if !names.iter().any(|listed| listed == name) {
+            return Some(path);
+        }
+    }
+    None
+}
+
+/// The lists below `keys` at the top of a file, and the one below `key_in_mcp` in its section `mcp`,
+/// each with its path.
+fn lists_of_names(
+    members: &Map<String, Value>,
+    keys: &[&str],
+    key_in_mcp: &str,
+) -> Vec<(String, Vec<String>)> {
+    let mut lists = Vec::new();
+    for key in keys {
+        let member = members.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
+        if let Some(names) = member.and_then(|(_, value)| texts(value)) {
+            lists.push(((*key).to_owned(), names));
+        }
+    }
+    if let Some(names) = members.get("mcp").and_then(|mcp| mcp.get(key_in_mcp)).and_then(texts) {
+        lists.push((format!("mcp.{key_in_mcp}"), names));
+    }
+    lists
 }

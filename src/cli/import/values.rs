@@ -11,12 +11,18 @@ use crate::config::value::parse_duration;
 
 /// The name in `$NAME`, and in what Copilot's agent takes for the name of a secret.
 pub(super) fn variable(text: &str) -> Option<&str> {
-    let is_copilots = text.starts_with("COPILOT_MCP_");
-    let name = text.strip_prefix('$').or(Some(text).filter(|_| is_copilots))?;
-    let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let is_variable =
-        name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_name);
-    Some(name).filter(|_| is_variable)
+    let name = match text.strip_prefix('$') {
+        Some(name) => name,
+        None if text.starts_with("COPILOT_MCP_") => text,
+        None => return None,
+    };
+    if !name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') {
+        return None;
+    }
+    if name.contains(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_') {
+        return None;
+    }
+    Some(name)
 }
 
 /// The texts of a list, or of one text.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Common, Inherited, Validator, all, common, everybody_writes, mistakes};
+use super::{Defaults, Inherited, Validator, all, everybody_writes, mistakes};
 use crate::config::{
     A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Signers, Target, file_format,
 };
@@ -31,9 +31,9 @@ impl Validator<'_> {
             Some(CardSource::File(_) | CardSource::Bundled) | None => None,
         };
         let allow_hosts = self.allow_hosts(entry.allow_hosts.as_ref());
-        let headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
-        let is_whole = headers.is_some();
-        let mut headers = headers.unwrap_or_default();
+        let own_headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
+        let headers_valid = own_headers.is_some();
+        let mut headers = own_headers.unwrap_or_default();
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false);
         let is_bundled = matches!(card, Some(CardSource::Bundled));
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
@@ -41,38 +41,39 @@ impl Validator<'_> {
         }
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url);
         let signers = self.signature(entry.signature.as_ref(), is_bundled);
-        // The card of the bundled agent is the bridge's own, and its port changes with every
-        // start.
-        let pin = if is_bundled { Pin::Off } else { Pin::Warn };
-        let common = Common {
-            default_pending: Some(A2A_PENDING),
-            default_concurrency: 16,
-            ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
-                concurrency, quota, max_result, redact)
+        let defaults = Defaults {
+            pending_after: Some(A2A_PENDING),
+            concurrency: 16,
+            // The card of the bundled agent is the bridge's own, and its port changes with every
+            // start.
+            pin: if is_bundled { Pin::Off } else { Pin::Warn },
         };
-        let agent = || {
-            Some(A2a {
-                card: card.filter(|_| is_whole)?,
-                headers,
-                description: entry.description.as_ref().map(|at| at.value.clone()),
-                binding: entry.transport.as_ref().map(|at| at.value),
-                allow_hosts,
-                oauth: oauth?,
-                tls: tls?,
-                signers: signers?,
-            })
+        let target = match (card, oauth, tls, signers) {
+            (Some(card), Some(oauth), Some(tls), Some(signers)) if headers_valid => {
+                Target::A2a(A2a {
+                    card,
+                    headers,
+                    description: entry.description.as_ref().map(|at| at.value.clone()),
+                    binding: entry.transport.as_ref().map(|at| at.value),
+                    allow_hosts,
+                    oauth,
+                    tls,
+                    signers,
+                })
+            }
+            _ => Target::unresolved("a2a"),
         };
-        let target = agent().map_or(Target::unresolved("a2a"), Target::A2a);
-        let backend = self.backend(name, target, Naming::default(), &common, inherited);
-        let approve = self.approve_agent(name, entry.approve.as_ref());
-        Backend { approve, pin: entry.pin.as_ref().map_or(pin, |at| at.value), ..backend }
+        let naming = Naming::default();
+        let keys = entry.common_keys();
+        let backend = self.backend(name, target, naming, &keys, &defaults, inherited);
+        Backend { approve: self.approve_agent(name, entry.approve.as_ref()), ..backend }
     }
 
     fn card(&self, node: NodeId, entry: &file_format::A2a) -> Option<CardSource> {
         let bundled = entry.bundled.as_ref().filter(|at| at.value);
-        let mut given = self.given(node, &["url", "card_url", "card_file", "bundled"]);
-        given.retain(|(key, _)| *key != "bundled" || bundled.is_some());
-        if let [_, (_, second), ..] = given[..] {
+        let mut sources = self.present_keys(node, &["url", "card_url", "card_file", "bundled"]);
+        sources.retain(|(key, _)| *key != "bundled" || bundled.is_some());
+        if let [_, (_, second), ..] = sources[..] {
             return self.refuse(second.key(), mistakes::several_cards());
         }
         match (&entry.url, &entry.card_url, &entry.card_file, bundled) {

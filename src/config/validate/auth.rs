@@ -74,7 +74,6 @@ impl Validator<'_> {
             (None, Some(At { value: ClientAuth::Post, .. })) => Shows::InBody,
             (None, _) => Shows::InHeader,
         };
-        let is_chosen = oauth.client_auth.is_some();
         let secret = match (&oauth.client_secret, &oauth.private_key) {
             (Some(_), Some(key)) => self.refuse(key.node.key(), mistakes::secret_or_key()),
             (None, Some(key)) => self.private_key(key),
@@ -88,8 +87,7 @@ impl Validator<'_> {
             None if is_socket => self.missing(*node, mistakes::no_token_url()),
             None => Some(None),
         };
-        let scopes = oauth.scopes.iter().flat_map(|at| &at.value);
-        let scopes = scopes.map(|at| at.value.clone()).collect();
+        let scopes = oauth.scopes.iter().flat_map(|list| &list.value);
         let (id, secret, token_url) = (id?, secret?, token_url?);
         let audience = oauth.audience.as_ref().map(|at| at.value.clone());
         if let Some(at) = &oauth.audience
@@ -97,7 +95,15 @@ impl Validator<'_> {
         {
             self.error(at.node.key(), mistakes::audience());
         }
-        Some(ClientCredentials { id, secret, shows, is_chosen, token_url, audience, scopes })
+        Some(ClientCredentials {
+            id,
+            secret,
+            shows,
+            is_chosen: oauth.client_auth.is_some(),
+            token_url,
+            audience,
+            scopes: scopes.map(|at| at.value.clone()).collect(),
+        })
     }
 
     fn private_key(&self, at: &At<Scalar>) -> Option<Secret> {
@@ -106,8 +112,8 @@ impl Validator<'_> {
             self.keep_secret(line);
         }
         if ClientKey::read(&pem).is_none() {
-            let refuse = || self.refuse(at.node, mistakes::no_private_key());
-            return self.outside(Some(&template), refuse);
+            return self
+                .outside(Some(&template), || self.refuse(at.node, mistakes::no_private_key()));
         }
         Some(pem.into())
     }

@@ -11,11 +11,11 @@ use super::program::ProgramDefaults;
 use super::{Validator, mistakes};
 use crate::config::document::Kind;
 use crate::config::error::did_you_mean;
-use crate::config::file_format::{File, Mcp, Redact};
+use crate::config::file_format::{CommonKeys, File, Redact};
 use crate::config::value::format_duration;
 use crate::config::{
-    At, Backend, Calls, Count, DurationOrOff, DurationText, List, Named, Naming, NodeId,
-    OnUnavailable, Pin, Refresh, SizeText, Target, file_format,
+    At, Backend, Calls, DurationOrOff, List, Named, Naming, NodeId, OnUnavailable, Pin, Refresh,
+    SizeText, Target,
 };
 use crate::model::loom;
 use crate::model::naming;
@@ -26,38 +26,18 @@ const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
 
 /// The backends of a file.
 pub(super) struct Backends {
-    /// Every name in the file, also those of entries with mistakes.
-    written: BTreeMap<String, NodeId>,
+    /// Where every name stands in the file, also the names of entries with mistakes.
+    places: BTreeMap<String, NodeId>,
     pub ready: BTreeMap<BackendName, Backend>,
     pub disabled: Vec<BackendName>,
 }
 
-/// The keys that several kinds of backends have, and the defaults that differ.
-#[derive(Default)]
-pub(super) struct Common<'s> {
-    pub required: Option<&'s At<bool>>,
-    pub on_unavailable: Option<&'s At<OnUnavailable>>,
-    pub refresh: Option<&'s At<DurationText>>,
-    pub call_timeout: Option<&'s At<DurationText>>,
-    pub pending_after: Option<&'s At<DurationOrOff>>,
-    pub default_pending: Option<Duration>,
-    pub concurrency: Option<&'s At<Count>>,
-    pub default_concurrency: usize,
-    pub quota: Option<&'s At<file_format::Quota>>,
-    pub max_result: Option<&'s At<SizeText>>,
-    pub redact: Option<&'s List<Redact>>,
+/// The defaults of the common keys that depend on the kind of a backend.
+pub(super) struct Defaults {
+    pub pending_after: Option<Duration>,
+    pub concurrency: usize,
+    pub pin: Pin,
 }
-
-/// [`Common`] with these keys of an entry.
-macro_rules! common {
-    ($entry:ident: $($key:ident),*) => {
-        $crate::config::validate::backend::Common {
-            $($key: $entry.$key.as_ref(),)*
-            ..Default::default()
-        }
-    };
-}
-pub(super) use common;
 
 /// The defaults that backends inherit from the file.
 #[derive(Clone, Copy)]
@@ -71,13 +51,11 @@ pub(super) struct Inherited<'c> {
 impl Backends {
     /// The backend that an unknown `name` probably stands for.
     fn candidates(&self, name: &str) -> String {
-        let known = || self.written.keys().map(String::as_str);
-        match did_you_mean(name, known()) {
+        let names: Vec<&str> = self.places.keys().map(String::as_str).collect();
+        match did_you_mean(name, names.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None if self.written.is_empty() => {
-                "name one below `mcp`, `a2a` or `local` first".into()
-            }
-            None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
+            None if names.is_empty() => "name one below `mcp`, `a2a` or `local` first".into(),
+            None => format!("there are: {}", names.join(", ")),
         }
     }
 }
@@ -88,6 +66,14 @@ fn entries<T>(section: &Option<Named<T>>) -> impl Iterator<Item = (BackendName, 
     entries.filter_map(|(name, at)| Some((BackendName::parse(name).ok()?, at)))
 }
 
+/// Whether `only_on` names other hosts only. Host names have no case.
+fn excludes_this_host(only_on: Option<&List<String>>) -> bool {
+    let Some(hosts) = only_on else { return false };
+    let system = rustix::system::uname();
+    let this_host = system.nodename().to_string_lossy();
+    !hosts.value.iter().any(|host| host.value.eq_ignore_ascii_case(&this_host))
+}
+
 /// The smallest `max_result`, in bytes: room for a few lines.
 const LEAST: usize = 1 << 10;
 
@@ -96,41 +82,41 @@ impl Validator<'_> {
         let redact = &self.redaction(file.redact.as_ref(), None);
         let programs = &self.program_defaults(file.programs.as_ref());
         let inherited = Inherited { refresh, calls, redact, programs };
-        let written = self.backend_names();
-        let is_elsewhere = |only_on: &Option<List<String>>| {
-            let system = rustix::system::uname();
-            let own = system.nodename().to_string_lossy();
-            let is_here = |host: &At<String>| host.value.eq_ignore_ascii_case(&own);
-            only_on.as_ref().is_some_and(|hosts| !hosts.value.iter().any(is_here))
-        };
-        let is_disabled = |at: &At<Mcp>| {
-            at.value.disabled.as_ref().is_some_and(|at| at.value) || is_elsewhere(&at.value.only_on)
-        };
-        let servers = || entries(&file.mcp).chain(entries(&file.mcp_servers));
-        let mut disabled: Vec<BackendName> =
-            servers().filter(|(_, at)| is_disabled(at)).map(|(name, _)| name).collect();
-        let tools = || entries(&file.local);
-        let others = tools().filter(|(_, at)| is_elsewhere(&at.value.only_on));
-        disabled.extend(others.map(|(name, _)| name));
-        let mcp = servers().filter(|(_, at)| !is_disabled(at));
-        let mcp = mcp.map(|(name, at)| self.entry(|| self.mcp(&name, at, inherited)));
-        let a2a = entries(&file.a2a);
-        let a2a = a2a.map(|(name, at)| self.entry(|| self.a2a(&name, at, inherited)));
-        let local = tools().filter(|(_, at)| !is_elsewhere(&at.value.only_on));
-        let local = local.map(|(name, at)| self.entry(|| self.local(&name, at, inherited)));
-        let ready = mcp.chain(a2a).chain(local).map(|backend| {
-            let node = written.get(backend.name.as_str());
-            let place = node.map_or(0, |node| node.index as usize);
-            (backend.name.clone(), Backend { place, ..backend })
-        });
-        Backends { ready: ready.collect(), written, disabled }
+        let places = self.backend_names();
+        let mut ready = BTreeMap::new();
+        let mut disabled = Vec::new();
+        for (name, at) in entries(&file.mcp).chain(entries(&file.mcp_servers)) {
+            let switched_off = at.value.disabled.as_ref().is_some_and(|at| at.value);
+            if switched_off || excludes_this_host(at.value.only_on.as_ref()) {
+                disabled.push(name);
+                continue;
+            }
+            let backend = self.entry(|| self.mcp(&name, at, inherited));
+            ready.insert(name, backend);
+        }
+        for (name, at) in entries(&file.a2a) {
+            let backend = self.entry(|| self.a2a(&name, at, inherited));
+            ready.insert(name, backend);
+        }
+        for (name, at) in entries(&file.local) {
+            if excludes_this_host(at.value.only_on.as_ref()) {
+                disabled.push(name);
+                continue;
+            }
+            let backend = self.entry(|| self.local(&name, at, inherited));
+            ready.insert(name, backend);
+        }
+        for (name, backend) in &mut ready {
+            backend.place = places.get(name.as_str()).map_or(0, |node| node.index as usize);
+        }
+        Backends { places, ready, disabled }
     }
 
-    /// The backend of an entry as `read` gives it. If nothing is wrong in the entry, but what it
+    /// The backend that `validate` makes of an entry. If nothing is wrong in the entry, but what it
     /// refers to is missing, the backend is one that cannot be reached.
-    fn entry(&self, read: impl FnOnce() -> Backend) -> Backend {
+    fn entry(&self, validate: impl FnOnce() -> Backend) -> Backend {
         let before = self.findings.borrow().mistakes.len();
-        let backend = read();
+        let backend = validate();
         let mut findings = self.findings.borrow_mut();
         let new = &findings.mistakes[before..];
         if new.is_empty() || !new.iter().all(|mistake| mistake.is_outside) {
@@ -149,7 +135,7 @@ impl Validator<'_> {
         name: &str,
         backends: &Backends,
     ) -> Option<BackendName> {
-        if !backends.written.contains_key(name) {
+        if !backends.places.contains_key(name) {
             self.error(node, mistakes::no_backend(name, backends.candidates(name)));
         }
         backends.ready.get_key_value(name).map(|(name, _)| name.clone())
@@ -195,47 +181,52 @@ impl Validator<'_> {
         name: &BackendName,
         target: Target,
         naming: Naming,
-        common: &Common<'_>,
+        keys: &CommonKeys<'_>,
+        defaults: &Defaults,
         inherited: Inherited<'_>,
     ) -> Backend {
-        let pending_after = self.pending_after(common, inherited);
+        let pending_after = self.pending_after(keys, defaults.pending_after, inherited);
         Backend {
             name: name.clone(),
             place: 0,
             target,
             naming,
-            required: common.required.is_some_and(|at| at.value),
-            on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
-            refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
-            refresh_is_own: common.refresh.is_some(),
+            required: keys.required.is_some_and(|at| at.value),
+            on_unavailable: keys.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
+            refresh: self.refresh_interval(keys.refresh).unwrap_or(inherited.refresh.interval),
+            refresh_is_own: keys.refresh.is_some(),
             start: inherited.programs.start,
-            call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
+            call_timeout: self.backend_call_timeout(keys, pending_after.is_some(), inherited),
             pending_after,
-            max_result: self.max_result(common.max_result),
-            redact: Arc::new(self.redaction(common.redact, Some(inherited.redact))),
+            max_result: self.max_result(keys.max_result),
+            redact: Arc::new(self.redaction(keys.redact, Some(inherited.redact))),
             secrets: Arc::default(),
-            concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
+            concurrency: keys.concurrency.map_or(defaults.concurrency, |at| at.value.0),
             trust_annotations: false,
-            pin: Pin::Off,
+            pin: keys.pin.map_or(defaults.pin, |at| at.value),
             approve: Policy::default(),
-            quota: common.quota.and_then(|at| self.quota(at)),
+            quota: keys.quota.and_then(|at| self.quota(at)),
         }
     }
 
     /// After how long a call gets a first answer and continues. MANTYX no longer waits for the call
     /// then, so a limit for calls that MANTYX waits for must be later than this.
-    fn pending_after(&self, common: &Common<'_>, inherited: Inherited<'_>) -> Option<Duration> {
-        let own = common.call_timeout.map(|at| at.value.0);
-        let waited = own.map_or(inherited.calls.timeout, |own| own.min(inherited.calls.timeout));
-        let Some(at) = common.pending_after else {
-            return common.default_pending.filter(|after| *after < waited);
+    fn pending_after(
+        &self,
+        keys: &CommonKeys<'_>,
+        default: Option<Duration>,
+        inherited: Inherited<'_>,
+    ) -> Option<Duration> {
+        let own = keys.call_timeout.map(|at| at.value.0);
+        let limit = own.map_or(inherited.calls.timeout, |own| own.min(inherited.calls.timeout));
+        let Some(at) = keys.pending_after else {
+            return default.filter(|after| *after < limit);
         };
         let DurationOrOff(after) = at.value;
         let after = after?;
-        if after >= waited {
-            let which =
-                if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };
-            let waited = format_duration(waited);
+        if after >= limit {
+            let which = if own == Some(limit) { "the call's own timeout" } else { "calls.timeout" };
+            let waited = format_duration(limit);
             self.error(at.node, mistakes::ends_first(which, waited));
         }
         Some(after)
@@ -243,11 +234,11 @@ impl Validator<'_> {
 
     fn backend_call_timeout(
         &self,
-        common: &Common<'_>,
+        keys: &CommonKeys<'_>,
         can_pend: bool,
         inherited: Inherited<'_>,
     ) -> Duration {
-        let at = common.call_timeout;
+        let at = keys.call_timeout;
         if can_pend {
             let why = ", which calls.pending_timeout is";
             return self
@@ -289,8 +280,8 @@ impl Validator<'_> {
                 Ok(pattern) if !pattern.matches_nothing() => Some(pattern),
                 Ok(_) => self.refuse(at.node, mistakes::matches_nothing()),
                 Err(error) => {
-                    let why = error.to_string();
-                    let why = why.lines().last().unwrap_or_default().trim();
+                    let message = error.to_string();
+                    let why = message.lines().last().unwrap_or_default().trim();
                     self.refuse(at.node, mistakes::no_regex(why))
                 }
             },

@@ -38,8 +38,8 @@ impl Validator<'_> {
                     None => Some(Vec::new()),
                 };
                 let tls = optional(&map.tls, |at| self.tls(at, map.tcp.is_some()));
-                let hosts = map.hosts.iter().flat_map(|at| &at.value);
-                let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
+                let names = map.hosts.iter().flat_map(|at| &at.value);
+                let hosts = names.filter_map(|at| self.host_name(at)).collect();
                 let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
                     self.missing::<()>(*node, mistakes::listens_nowhere());
@@ -51,12 +51,8 @@ impl Validator<'_> {
 
     fn tls(&self, at: &At<file_format::Tls>, has_tcp: bool) -> Option<Files> {
         let file_format::Tls { cert, key, client_ca } = &at.value;
-        let path = |written: &Option<At<String>>, name: &str| match written {
-            Some(at) => self.path(at),
-            None => self.missing(at.node, mistakes::no_listener_file(name)),
-        };
-        let cert = path(cert, "cert");
-        let key = path(key, "key");
+        let cert = self.listener_file(at.node, cert, "cert");
+        let key = self.listener_file(at.node, key, "key");
         let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
             self.error(at.node.key(), mistakes::no_tcp());
@@ -64,19 +60,26 @@ impl Validator<'_> {
         Some(Files { cert: cert?, key: key?, client_ca })
     }
 
+    /// The path below `key` in the map `tls`, which must have it.
+    fn listener_file(&self, tls: NodeId, at: &Option<At<String>>, key: &str) -> Option<PathBuf> {
+        self.path(self.needed(tls, at, mistakes::no_listener_file(key))?)
+    }
+
     /// Checks that the files of `tls` can be used.
     pub(super) fn check_tls(&self, section: Option<&At<ListenValue>>, listen: Option<&Listen>) {
         let Some(At { value: ListenValue::Map(map), .. }) = section else { return };
-        let Some((At { value: written, node }, listen)) = map.tls.as_ref().zip(listen) else {
+        let Some((At { value: section, node }, listen)) = map.tls.as_ref().zip(listen) else {
             return;
         };
         let Some(files) = &listen.tls else { return };
-        let of = |which| match which {
-            Which::Cert => written.cert.as_ref(),
-            Which::Key => written.key.as_ref(),
-            Which::ClientCa => written.client_ca.as_ref(),
+        let place = |which| {
+            let file = match which {
+                Which::Cert => &section.cert,
+                Which::Key => &section.key,
+                Which::ClientCa => &section.client_ca,
+            };
+            file.as_ref().map_or(*node, |at| at.node)
         };
-        let place = |which| of(which).map_or(*node, |at| at.node);
         if let Ok(SmallFile { mode, .. }) = self.env.read(&files.key)
             && mode & 0o007 != 0
         {
@@ -100,11 +103,11 @@ impl Validator<'_> {
     /// A name of the bridge, in lower case.
     fn host_name(&self, at: &At<String>) -> Option<String> {
         let text = self.open_text(at.node, &at.value, Dialect::Own)?.to_ascii_lowercase();
-        let named = Url::parse(&format!("https://{text}/")).ok().filter(|url| {
+        let url = Url::parse(&format!("https://{text}/")).ok().filter(|url| {
             let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
             bare && url.username().is_empty() && url.password().is_none()
         });
-        let host = named.as_ref().and_then(Url::host_str);
+        let host = url.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
             return self.refuse(at.node, mistakes::host_name(&at.value));
@@ -114,8 +117,8 @@ impl Validator<'_> {
 
     pub(super) fn auth(&self, section: Option<&At<Auth>>, listen: Option<&Listen>) -> Auth {
         let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
-        let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
-        if let Some(open) = listen.and_then(open) {
+        let addresses = listen.map(|listen| listen.tcp.as_slice()).unwrap_or_default();
+        if let Some(open) = addresses.iter().find(|address| !address.ip().is_loopback()) {
             self.error(*node, mistakes::is_open(open));
         }
         Auth::Off

@@ -9,10 +9,12 @@ use http::Method;
 use serde_json::value::RawValue;
 
 use super::program::{ProgramDefaults, ProgramKeys};
-use super::{Common, Inherited, Validator, all, common, mistakes};
+use super::{Defaults, Inherited, Validator, all, mistakes};
 use crate::config::document::{Kind, Node};
+use crate::config::file_format::CommonKeys;
 use crate::config::{
-    Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
+    Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, Pin, SchemaMap, Target,
+    file_format,
 };
 use crate::model::json::quoted;
 use crate::model::{BackendName, InputSchema};
@@ -27,16 +29,16 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let input = self.definition(entry);
         let action = self.action(*node, entry, inherited.programs);
-        // Fewer by default: each call of a program starts a process.
-        let at_once = if entry.command.is_some() { 4 } else { 16 };
-        let common = Common {
-            default_concurrency: at_once,
-            call_timeout: entry.timeout.as_ref(),
-            ..common!(entry: required, pending_after, concurrency, quota, max_result, redact)
+        let defaults = Defaults {
+            pending_after: None,
+            // Fewer for programs: each call starts a process.
+            concurrency: if entry.command.is_some() { 4 } else { 16 },
+            pin: Pin::Off,
         };
+        let keys = CommonKeys { call_timeout: entry.timeout.as_ref(), ..entry.common_keys() };
         let tool = input.zip(action).map(|(input, action)| Local { input, action });
         let target = tool.map_or(Target::unresolved("local"), Target::Local);
-        self.backend(name, target, Naming::default(), &common, inherited)
+        self.backend(name, target, Naming::default(), &keys, &defaults, inherited)
     }
 
     /// The tool's definition for MANTYX: only the members that the file has.
@@ -51,10 +53,13 @@ impl Validator<'_> {
             ("readOnly", flag(entry.read_only.as_ref())),
             ("retain", flag(entry.retain.as_ref())),
         ];
-        let given = members.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let members: Option<Vec<String>> =
-            given.map(|(key, value)| Some(format!("\"{key}\":{}", value?))).collect();
-        let definition = RawValue::from_string(format!("{{{}}}", members?.join(","))).ok()?;
+        let mut present = Vec::new();
+        for (key, member) in members {
+            if let Some(json) = member {
+                present.push(format!("\"{key}\":{}", json?));
+            }
+        }
+        let definition = RawValue::from_string(format!("{{{}}}", present.join(","))).ok()?;
         Some(InputSchema::of_local(definition.into()).into())
     }
 
@@ -112,10 +117,10 @@ impl Validator<'_> {
 
     fn local_http(&self, at: &At<file_format::LocalHttp>) -> Option<Action> {
         let At { value: http, node } = at;
-        let method = http.method.as_ref().map_or(HttpMethod::Post, |at| at.value).as_str();
-        let method = Method::from_bytes(method.as_bytes()).expect("its word is a method");
-        let url = self.needed(*node, &http.url, mistakes::no_request())?;
-        let url = self.url(url, Dialect::Own);
+        let word = http.method.as_ref().map_or(HttpMethod::Post, |at| at.value).as_str();
+        let method = Method::from_bytes(word.as_bytes()).expect("its word is a method");
+        let address = self.needed(*node, &http.url, mistakes::no_request())?;
+        let url = self.url(address, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
         let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
         Some(Action::Http { method, url: url?, headers: headers?, tls })
@@ -128,7 +133,7 @@ impl Validator<'_> {
             Kind::Null => "null".to_owned(),
             Kind::Bool(value) => value.to_string(),
             // YAML has more forms of a number than JSON.
-            Kind::Int(_, written) | Kind::Float(_, written) if is_json(written) => written.clone(),
+            Kind::Int(_, text) | Kind::Float(_, text) if is_json(text) => text.clone(),
             Kind::Int(value, _) => value.to_string(),
             Kind::Float(value, _) if value.is_finite() => value.to_string(),
             Kind::Float(..) => {
@@ -140,18 +145,17 @@ impl Validator<'_> {
                 format!("[{}]", items.join(","))
             }
             Kind::Map(entries) => {
-                let member = |(key, value): &(String, Node)| {
-                    Some(format!("{}:{}", quoted(key), self.json(value)?))
-                };
-                let members: Vec<_> = all(entries.iter().map(member))?;
+                let members: Vec<_> = all(entries
+                    .iter()
+                    .map(|(key, value)| Some(format!("{}:{}", quoted(key), self.json(value)?))))?;
                 format!("{{{}}}", members.join(","))
             }
         })
     }
 }
 
-/// Whether a number is written as in JSON.
-fn is_json(written: &str) -> bool {
-    written.starts_with(|c: char| c == '-' || c.is_ascii_digit())
-        && serde_json::from_str::<serde::de::IgnoredAny>(written).is_ok()
+/// YAML also has `.5`, `0x1f` and `1_000`.
+fn is_json(number: &str) -> bool {
+    number.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        && serde_json::from_str::<serde::de::IgnoredAny>(number).is_ok()
 }

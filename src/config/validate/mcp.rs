@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::program::{ProgramDefaults, ProgramKeys, StartKeys};
 use super::web::is_socket;
-use super::{Common, Inherited, Validator, common, everybody_reads, mistakes};
+use super::{Defaults, Inherited, Validator, everybody_reads, mistakes};
 use crate::config::{
     At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Secret,
     Target, file_format,
@@ -26,25 +26,24 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
         let target = self.target(*node, entry, inherited.programs);
-        // Fewer by default: a program on pipes rarely works on more than a few calls at once.
-        let at_once = if entry.command.is_some() { 4 } else { 16 };
-        let common = Common {
-            default_concurrency: at_once,
-            ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
-                concurrency, quota, max_result, redact)
+        let defaults = Defaults {
+            pending_after: None,
+            // Fewer for programs: one on pipes rarely works on more than a few calls at once.
+            concurrency: if entry.command.is_some() { 4 } else { 16 },
+            pin: Pin::Warn,
         };
         let target = target.map_or(Target::unresolved("mcp"), Target::Mcp);
-        let backend = self.backend(name, target, naming, &common, inherited);
+        let backend =
+            self.backend(name, target, naming, &entry.common_keys(), &defaults, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
-        let pin = entry.pin.as_ref().map_or(Pin::Warn, |at| at.value);
         let keys = StartKeys {
             start: entry.start.as_ref(),
             idle_stop: entry.idle_stop.as_ref(),
             start_timeout: entry.start_timeout.as_ref(),
         };
         let start = self.start(&keys, inherited.programs.start);
-        Backend { trust_annotations, approve, pin, start, ..backend }
+        Backend { trust_annotations, approve, start, ..backend }
     }
 
     fn target(
@@ -80,28 +79,27 @@ impl Validator<'_> {
     }
 
     fn http(&self, at: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
-        let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
-        let (url, socket, headers) = if is_socket(at) {
-            let headers = headers(None)?;
+        let section = entry.headers.as_ref();
+        let (url, socket, own_headers) = if is_socket(at) {
+            let headers = self.headers(section, Dialect::Foreign, None)?;
             let (url, socket) = self.socket_url(at, &headers)?;
             (Some(url), Some(socket), Some(headers))
         } else {
             let url = self.url(at, Dialect::Foreign);
-            let headers = headers(url.as_deref());
+            let headers = self.headers(section, Dialect::Foreign, url.as_deref());
             (url, None, headers)
         };
-        let is_whole = headers.is_some();
-        let mut headers = headers.unwrap_or_default();
+        let headers_valid = own_headers.is_some();
+        let mut headers = own_headers.unwrap_or_default();
         let transport = match &entry.transport {
             None => HttpTransport::Either,
             Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
             Some(_) => HttpTransport::Streamable,
         };
-        let is_socket = socket.is_some();
         let auth = entry.auth.as_ref();
-        let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), is_socket);
+        let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), socket.is_some());
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, url.as_deref());
-        let (url, oauth, tls) = (url.filter(|_| is_whole)?, oauth?, tls?);
+        let (url, oauth, tls) = (url.filter(|_| headers_valid)?, oauth?, tls?);
         let listen = entry.listen.as_ref().is_none_or(|at| at.value);
         Some(Mcp::Http { url, headers, socket, transport, oauth, tls, listen })
     }
@@ -191,7 +189,7 @@ impl Validator<'_> {
             if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {
                 self.error(*node, mistakes::tool_name(new, MAX_TOOL_NAME));
             }
-            if let Some((first, _)) = rename.iter().find(|(_, taken)| *taken == new) {
+            if let Some((first, _)) = rename.iter().find(|(_, other)| *other == new) {
                 self.error(*node, mistakes::renamed_already(first, new));
             }
             rename.insert(old.clone(), new.clone());

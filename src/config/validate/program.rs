@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{Validator, all, mistakes, optional, plain_secret};
 use crate::config::deserialize::Mistake;
-use crate::config::document::{Kind, Node};
+use crate::config::document::Kind;
 use crate::config::reference::{looks_secret, scheme_and_token};
 use crate::config::{
     At, Confinement, Dialect, DurationOrOff, DurationText, List, Named, NodeId, PASSED_ON, Program,
@@ -62,8 +62,8 @@ impl Validator<'_> {
         section: Option<&At<file_format::Programs>>,
     ) -> ProgramDefaults {
         let before = self.findings.borrow().mistakes.len();
-        let env = section.and_then(|at| at.value.env.as_ref());
-        let env = self.child_env(BTreeMap::new(), env, Dialect::Own);
+        let variables = section.and_then(|at| at.value.env.as_ref());
+        let env = self.child_env(BTreeMap::new(), variables, Dialect::Own);
         let mut findings = self.findings.borrow_mut();
         let mistakes = findings.mistakes.split_off(before);
         let (missing, wrong): (Vec<_>, Vec<_>) =
@@ -114,13 +114,13 @@ impl Validator<'_> {
             keys.env,
             dialect,
         );
-        let is_read = env_file.is_some() && own_env.is_some();
+        let env_complete = env_file.is_some() && own_env.is_some();
         let mut env = defaults.env.clone();
         env.extend(own_env.unwrap_or_default());
         let args = self.args(keys.args, dialect, &env);
         let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect));
         let sandbox = self.sandbox(keys.sandbox, dialect);
-        if !is_read {
+        if !env_complete {
             return None;
         }
         let program = Program {
@@ -150,19 +150,29 @@ impl Validator<'_> {
 
     /// Refuses keys of another kind of entry in the map `node`.
     pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
-        for (key, node) in self.given(node, keys) {
+        for (key, node) in self.present_keys(node, keys) {
             self.error(node.key(), mistakes::foreign_key(key, beside));
         }
     }
 
-    /// Those of `keys` that the map `node` has, each with its place.
-    pub(super) fn given<'k>(&self, node: NodeId, keys: &[&'k str]) -> Vec<(&'k str, NodeId)> {
+    /// Which of `keys` the map `node` has, and where. A key without a value counts as absent, as
+    /// serde reads it so; and a key with a mistake, so that the mistake is reported only once.
+    pub(super) fn present_keys<'k>(
+        &self,
+        node: NodeId,
+        keys: &[&'k str],
+    ) -> Vec<(&'k str, NodeId)> {
         let Kind::Map(entries) = &self.document.node(node).kind else { return Vec::new() };
-        let is_given =
-            |at: &Node| !matches!(at.kind, Kind::Null) && !self.left_out.contains(&at.id);
-        let given = entries.iter().filter(|(_, at)| is_given(at));
-        let known = |key: &str| keys.iter().find(|known| **known == key).copied();
-        given.filter_map(|(key, at)| Some((known(key)?, at.id))).collect()
+        let mut present = Vec::new();
+        for (name, at) in entries {
+            if matches!(at.kind, Kind::Null) || self.left_out.contains(&at.id) {
+                continue;
+            }
+            if let Some(key) = keys.iter().find(|key| **key == name) {
+                present.push((*key, at.id));
+            }
+        }
+        present
     }
 
     fn command(&self, at: &At<String>, dialect: Dialect) -> Option<String> {
@@ -192,13 +202,16 @@ impl Validator<'_> {
     /// Warns of `cmd /c npx …` and `npx.cmd …`. Not of a name with `.exe`: under WSL, such a program
     /// can be started.
     fn warn_of_windows(&self, at: &At<String>, program: &Program) {
-        let is_exe = at.value.to_ascii_lowercase().ends_with(".exe");
-        if let Some(line) = program.without_windows().filter(|_| !is_exe) {
+        if at.value.to_ascii_lowercase().ends_with(".exe") {
+            return;
+        }
+        if let Some(line) = program.without_windows() {
             self.warn(at.node, format!("`{}` is a program of Windows; write {line}", at.value));
         }
     }
 
-    /// Its arguments, each with the text that may be shown. In them, `${NAME}` stands for a variable
+    /// The arguments, each with the text that may be shown: a list of backends, a log or `check` would
+    /// repeat a password otherwise. In them, `${NAME}` stands for a variable
     /// of `env` first.
     fn args(
         &self,
@@ -216,8 +229,7 @@ impl Validator<'_> {
                 self.warn(*node, "there is no shell that replaces this; write ${env:HOME}");
             }
             if template.is_secret() {
-                let message = "arguments show in every list of processes; pass it in `env`";
-                self.warn(*node, message);
+                self.warn(*node, "arguments show in every list of processes; pass it in `env`");
             }
             if let Some(name) = template.own_secret() {
                 let message = format!(
@@ -227,25 +239,28 @@ impl Validator<'_> {
                 self.warn(*node, message);
             }
             let (option, inline) = text.split_once('=').unwrap_or((text, ""));
-            let is_secret_option = option.starts_with('-') && looks_secret(option);
+            let names_secret = looks_secret(option);
             // `-e API_KEY=abc`, as Docker takes it, has no hyphen.
-            let is_assigned = looks_secret(option) && !inline.is_empty();
-            let holds_secret = template.is_plain() && (is_assigned || after_secret_option);
-            let shown = match holds_secret {
-                true if after_secret_option => "***".into(),
-                true => format!("{option}=***"),
-                false if template.is_plain() => value.clone(),
-                false => template.to_string(),
+            let holds_secret = template.is_plain()
+                && (after_secret_option || names_secret && !inline.is_empty());
+            let display = if !template.is_plain() {
+                template.to_string()
+            } else if !holds_secret {
+                value.clone()
+            } else if after_secret_option {
+                "***".into()
+            } else {
+                format!("{option}=***")
             };
             if holds_secret {
                 self.warn(*node, plain_secret("an argument"));
             }
-            after_secret_option = is_secret_option && !value.contains('=');
-            Some(self.written(value, shown))
+            after_secret_option =
+                names_secret && option.starts_with('-') && !value.contains('=');
+            Some(self.written(value, display))
         }))
     }
 
-    /// Its access to files.
     fn sandbox(
         &self,
         written: Option<&At<SandboxValue>>,
@@ -257,13 +272,13 @@ impl Validator<'_> {
             Some(SandboxValue::Secrets) => return Some(ProgramSandbox::Secrets),
             Some(SandboxValue::Lists(lists)) => lists,
         };
-        let paths = |list: &Option<List<String>>| -> Option<Vec<PathBuf>> {
-            let list = list.iter().flat_map(|at| &at.value);
-            all(list.map(|at| self.path_in(at, dialect)))
-        };
-        let read = paths(&sandbox.read);
-        let write = paths(&sandbox.write);
-        Some(ProgramSandbox::Listed(Confinement { read: read?, write: write? }))
+        let readable = self.paths(sandbox.read.as_ref(), dialect);
+        let writable = self.paths(sandbox.write.as_ref(), dialect);
+        Some(ProgramSandbox::Listed(Confinement { read: readable?, write: writable? }))
+    }
+
+    fn paths(&self, list: Option<&List<String>>, dialect: Dialect) -> Option<Vec<PathBuf>> {
+        all(list.iter().flat_map(|list| &list.value).map(|at| self.path_in(at, dialect)))
     }
 
     fn child_env(
@@ -280,9 +295,11 @@ impl Validator<'_> {
             if value.contains('\0') {
                 self.outside(Some(&template), || self.error(at.node, mistakes::zero_in_variable()));
             }
-            let is_value = !value.is_empty() && !value.starts_with('/');
-            let is_secret = looks_secret(name) || scheme_and_token(&value).is_some();
-            if template.is_plain() && is_value && is_secret {
+            if template.is_plain()
+                && !value.is_empty()
+                && !value.starts_with('/')
+                && (looks_secret(name) || scheme_and_token(&value).is_some())
+            {
                 self.warn(at.node, plain_secret(name));
             }
             Some((name.clone(), Secret::from(value)))

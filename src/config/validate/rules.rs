@@ -26,10 +26,9 @@ impl Validator<'_> {
         allow: Option<&List<String>>,
         deny: Option<&At<Written>>,
     ) -> ToolFilter {
-        let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
         ToolFilter {
             allow: allow.map(|at| self.plain_globs(at)),
-            deny: deny.map(denied).unwrap_or_default(),
+            deny: deny.map(|list| self.rules(list.node, &list.value.0)).unwrap_or_default(),
         }
     }
 
@@ -79,10 +78,10 @@ impl Validator<'_> {
     }
 
     fn glob(&self, At { value, node }: &At<String>, cure: &str) -> Option<Glob> {
-        let told = |error: globset::Error| {
-            self.error(*node, mistakes::no_glob(value, error.kind(), cure));
-        };
-        Glob::new(value).map_err(told).ok()
+        match Glob::new(value) {
+            Ok(glob) => Some(glob),
+            Err(error) => self.refuse(*node, mistakes::no_glob(value, error.kind(), cure)),
+        }
     }
 
     fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
@@ -91,12 +90,12 @@ impl Validator<'_> {
             self.needed(*node, path, mistakes::condition_path())?;
         let keys = keys(path).or_else(|| self.refuse(*path_node, mistakes::no_pointer(path)));
         let cure = "write a text as the argument has it, with * for any characters";
-        let tests = [
+        let comparisons = [
             gt.as_ref().map(|at| Some(Test::Gt(self.limit(at)?))),
             lt.as_ref().map(|at| Some(Test::Lt(self.limit(at)?))),
             glob.as_ref().map(|at| Some(Test::Glob(self.glob(at, cure)?.compile_matcher()))),
         ];
-        let mut tests = tests.into_iter().flatten();
+        let mut tests = comparisons.into_iter().flatten();
         match (tests.next(), tests.next()) {
             (Some(test), None) => Some(Condition { path: path.clone(), keys: keys?, test: test? }),
             (None, _) => self.missing(*node, mistakes::no_comparison()),
@@ -105,8 +104,7 @@ impl Validator<'_> {
     }
 
     fn limit(&self, &At { value, node }: &At<f64>) -> Option<f64> {
-        let refuse = || self.refuse(node, mistakes::no_limit());
-        if value.is_finite() { Some(value) } else { refuse() }
+        if value.is_finite() { Some(value) } else { self.refuse(node, mistakes::no_limit()) }
     }
 
     /// Reads an MCP server's `approve`: globs of the server's names, and the word.
@@ -141,18 +139,17 @@ impl Validator<'_> {
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
         let file_format::Quota { calls, per, identical } = &at.value;
         let length = self.duration(per.as_ref(), MAX_REFRESH, "");
-        let missing = |text| self.missing(at.node, text);
-        let of_time = match (calls, length) {
+        let calls_per = match (calls, length) {
             (Some(calls), Some(length)) => {
                 self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
                 Some((calls.value.0, length))
             }
             (None, None) if identical.is_some() => None,
-            (None, None) => return missing(mistakes::empty_quota()),
-            (Some(_), None) => return missing(mistakes::no_per()),
-            (None, Some(_)) => return missing(mistakes::no_calls()),
+            (None, None) => return self.missing(at.node, mistakes::empty_quota()),
+            (Some(_), None) => return self.missing(at.node, mistakes::no_per()),
+            (None, Some(_)) => return self.missing(at.node, mistakes::no_calls()),
         };
-        Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
+        Some(Quota { calls: calls_per, identical: identical.as_ref().map(|at| at.value.0) })
     }
 
     fn at_most(&self, node: NodeId, count: usize, most: usize, what: &str) {
@@ -162,7 +159,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether this is the word among the globs that stands for all tools which may destroy something.
+/// `destructive` is no glob: it stands for all tools that may destroy something.
 fn is_word(at: &At<GlobOrRule>) -> bool {
     matches!(&at.value, GlobOrRule::Glob(glob) if glob == "destructive")
 }

@@ -55,8 +55,8 @@ impl Validator<'_> {
             Wire::Claude { .. } => (header::AUTHORIZATION, "Bearer "),
         };
         let credential = self.needed_secret(node, &entry.credential, "credential")?;
-        let value = sensitive(&format!("{scheme}{}", credential.expose_secret()));
-        let value = value.expect("`secret` lets only graphic ASCII in");
+        let text = format!("{scheme}{}", credential.expose_secret());
+        let value = sensitive(&text).expect("`secret` lets only graphic ASCII in");
         let headers = HeaderMap::from_iter([(name, value)]);
         Some(RuntimeLink { wire, url: url?, headers, tls })
     }
@@ -75,21 +75,21 @@ impl Validator<'_> {
     }
 
     fn wire(&self, node: NodeId, entry: &file_format::Runtime, kind: RuntimeKind) -> Option<Wire> {
-        let foreign = |keys: &[&str], beside| self.check_foreign_keys(node, keys, beside);
         if kind == RuntimeKind::ClaudeEnvironment {
-            foreign(&["api", "api_base", "skill", "timeout"], "kind: claude-environment");
+            let keys = ["api", "api_base", "skill", "timeout"];
+            self.check_foreign_keys(node, &keys, "kind: claude-environment");
             let environment = self.runtime_text(node, &entry.environment, "environment")?;
             return Some(Wire::Claude { environment });
         }
         let api = self.needed(node, &entry.api, mistakes::no_api())?;
         if api.value == HsafaApi::V3 {
-            foreign(&["api_base", "skill", "environment"], "api: v3");
+            self.check_foreign_keys(node, &["api_base", "skill", "environment"], "api: v3");
             let timeout = self.duration(entry.timeout.as_ref(), MAX_TIMEOUT, "");
             return Some(Wire::HsafaV3 { timeout: timeout.unwrap_or(Duration::from_secs(30)) });
         }
-        foreign(&["environment", "timeout"], "api: v7");
-        let base = entry.api_base.as_ref().map_or("/api", |at| at.value.as_str());
-        let base = base.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        self.check_foreign_keys(node, &["environment", "timeout"], "api: v7");
+        let path = entry.api_base.as_ref().map_or("/api", |at| at.value.as_str());
+        let base = path.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
         Some(Wire::HsafaV7 { base, skill: self.runtime_text(node, &entry.skill, "skill")? })
     }
 

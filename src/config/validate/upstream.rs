@@ -34,7 +34,8 @@ impl Validator<'_> {
         };
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
-            for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
+            for (key, node) in self.present_keys(*node, &["base_url", "credential", "oauth", "tls"])
+            {
                 self.error(node.key(), mistakes::sandbox_clash(key));
             }
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
@@ -120,10 +121,8 @@ impl Validator<'_> {
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
         let per_second = self.needed(*node, &rate.per_second, mistakes::no_per_second())?;
-        // Exact up to 2^53, which is more than any client sends.
-        let number = |at: &At<Count>| at.value.0 as f64;
-        let per_second = number(per_second);
-        Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, number) })
+        let per_second = as_number(per_second);
+        Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, as_number) })
     }
 
     /// Reads the token of the app with these keys.
@@ -167,15 +166,13 @@ impl Validator<'_> {
         }
         let passwd = self.env.read(Path::new("/etc/passwd")).ok()?;
         let mut users = passwd.text.lines().map(|line| line.split(':'));
-        let mut found = users.find(|fields| fields.clone().next() == Some(user))?;
-        found.nth(2)?.parse().ok()
+        let mut fields = users.find(|fields| fields.clone().next() == Some(user))?;
+        fields.nth(2)?.parse().ok()
     }
 
     /// Reads the certificate names of the app with these keys.
     fn app_names(&self, at: &List<String>, listen: Option<&Listen>, apps: &[App]) -> Vec<San> {
-        let asked =
-            |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
-        if listen.is_some_and(|listen| !asked(listen)) {
+        if listen.is_some_and(|listen| !takes_certificates(listen)) {
             self.error(at.node.key(), mistakes::no_client_ca());
         }
         let mut names = Vec::new();
@@ -198,35 +195,32 @@ impl Validator<'_> {
         names
     }
 
-    /// The app of a client at the command line, with its token: the `asked` one, else the first of
-    /// those that may use most backends; one with a token, if there is one.
+    /// The app of a client at the command line, with its token: the one called `name`, else the first
+    /// of those that may use most backends; one with a token, if there is one.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &Named<file_format::App>,
-        asked: Option<&str>,
+        name: Option<&str>,
     ) -> Option<(AppName, Option<SecretString>)> {
-        let sees = |(_, app): &(&String, &At<file_format::App>)| {
-            let backends = app.value.backends.as_ref();
-            (app.value.token.is_some(), backends.map_or(usize::MAX, |at| at.value.len()))
-        };
         if apps.is_empty() {
             self.no_app(*node);
         }
-        let found = match asked {
-            Some(asked) => {
-                apps.iter().find(|(name, app)| *name == asked && app.value.token.is_some())
-            }
-            None => apps.iter().rev().max_by_key(sees),
+        let entry = match name {
+            Some(name) => apps.get_key_value(name).filter(|(_, app)| app.value.token.is_some()),
+            None => apps.iter().rev().max_by_key(|(_, app)| {
+                let backends = app.value.backends.as_ref();
+                (app.value.token.is_some(), backends.map_or(usize::MAX, |at| at.value.len()))
+            }),
         };
-        let Some((name, app)) = found else {
-            let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
+        let Some((app_name, app)) = entry else {
+            let which = name.map_or("no app".to_owned(), |name| format!("no app `{name}`"));
             return self.missing(*node, mistakes::no_token_here(which));
         };
         let token = match &app.value.token {
             Some(at) => Some(self.token(at.node, &at.value.0, "token")?),
             None => None,
         };
-        Some((name.as_str().into(), token))
+        Some((app_name.as_str().into(), token))
     }
 
     /// The rights of an app or a runtime with these keys.
@@ -259,8 +253,8 @@ impl Validator<'_> {
     fn app_backends(&self, names: &List<String>, backends: &Backends) -> BTreeSet<BackendName> {
         let mut chosen = BTreeSet::new();
         for At { value: name, node } in &names.value {
-            let found = self.named_backend(*node, name, backends);
-            if found.is_some_and(|found| !chosen.insert(found)) {
+            let Some(backend) = self.named_backend(*node, name, backends) else { continue };
+            if !chosen.insert(backend) {
                 self.error(*node, mistakes::named_twice(name));
             }
         }
@@ -331,6 +325,16 @@ impl Validator<'_> {
         }
         Some(url)
     }
+}
+
+/// Exact up to 2^53, which is more than any client sends.
+fn as_number(at: &At<Count>) -> f64 {
+    at.value.0 as f64
+}
+
+/// Without an authority for clients, no caller can show a certificate.
+fn takes_certificates(listen: &Listen) -> bool {
+    listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some())
 }
 
 fn is_name_char(c: char) -> bool {

@@ -41,16 +41,16 @@ impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;
-        let mut shown = template.to_string();
-        let checked = || self.checked_url(at.node, &text, &shown);
-        let url = self.outside(Some(&template), checked)?;
-        if template.is_plain() {
-            shown = without_secret_query(&url);
-            if shown != url.as_str() {
-                self.warn(at.node, plain_secret("a query parameter"));
-            }
+        let reference = template.to_string();
+        let url = self.outside(Some(&template), || self.checked_url(at.node, &text, &reference))?;
+        if !template.is_plain() {
+            return Some(self.written(url, reference));
         }
-        Some(self.written(url, shown))
+        let display = without_secret_query(&url);
+        if display != url.as_str() {
+            self.warn(at.node, plain_secret("a query parameter"));
+        }
+        Some(self.written(url, display))
     }
 
     /// [`Self::url`] of what gets a secret: warns if others on the network path could read it.
@@ -103,9 +103,9 @@ impl Validator<'_> {
         headers: &HeaderMap,
     ) -> Option<(Written<Url>, PathBuf)> {
         let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
-        let place = text.strip_prefix(SCHEME).unwrap_or_default();
+        let address = text.strip_prefix(SCHEME).unwrap_or_default();
         // `unix:///run/x.sock` is a URL for the same place.
-        let place = place.strip_prefix("//").unwrap_or(place);
+        let place = address.strip_prefix("//").unwrap_or(address);
         let split = [":/", "#/"].iter().filter_map(|mark| place.split_once(mark));
         let (socket, path) = match split.min_by_key(|(socket, _)| socket.len()) {
             Some((socket, path)) => (socket, Some(format!("/{path}"))),
@@ -118,7 +118,7 @@ impl Validator<'_> {
         let socket = self.directory.join(socket);
         self.check_socket_path(at.node, &socket);
         // The `Host` header, so that redirects to it stay with the server.
-        let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
+        let host = headers.get(HOST).map_or(DEFAULT_HOST, |host| host.to_str().unwrap_or_default());
         let path = path.as_deref().unwrap_or(DEFAULT_PATH);
         let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
             return self.refuse(at.node, mistakes::no_socket_url());
@@ -133,8 +133,7 @@ impl Validator<'_> {
             return Some((Written::new(url, text), socket));
         }
         self.warn(at.node, plain_secret("a query parameter"));
-        let shown = format!("unix:{}:…", socket.display());
-        Some((self.written(url, shown), socket))
+        Some((self.written(url, format!("unix:{}:…", socket.display())), socket))
     }
 
     pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
@@ -164,16 +163,15 @@ impl Validator<'_> {
             }
             _ => (),
         }
-        let read = |at: &Option<At<String>>, is_secret, cure| {
-            optional(at, |at| self.pem(at, dialect, is_secret, cure))
-        };
-        let ca = read(&tls.ca, false, CERTIFICATES);
-        let cert = read(&tls.cert, false, CERTIFICATES);
-        let key = read(&tls.key, true, KEY);
+        let ca = optional(&tls.ca, |at| self.pem(at, dialect, false, CERTIFICATES));
+        let cert = optional(&tls.cert, |at| self.pem(at, dialect, false, CERTIFICATES));
+        let key = optional(&tls.key, |at| self.pem(at, dialect, true, KEY));
         let (ca, cert, key) = (ca?, cert?, key?);
-        let pair = cert.as_ref().zip(key.as_ref());
-        let pair = pair.map(|(cert, key)| (cert.text.as_str(), key.text.as_str()));
-        let flaw = match Tls::read(ca.as_ref().map(|ca| ca.text.as_str()), pair) {
+        let identity = match (&cert, &key) {
+            (Some(cert), Some(key)) => Some((cert.text.as_str(), key.text.as_str())),
+            _ => None,
+        };
+        let flaw = match Tls::read(ca.as_ref().map(|ca| ca.text.as_str()), identity) {
             Ok(tls) => return Some(Some(tls)),
             Err(flaw) => flaw,
         };
@@ -264,23 +262,30 @@ pub(super) fn is_socket(url: &At<String>) -> bool {
 
 /// Whether others on the network path can read requests to `url`.
 pub(super) fn is_in_the_open(url: &Url) -> bool {
-    let is_loopback = match url.host() {
+    url.scheme() == "http" && !names_loopback(url)
+}
+
+fn names_loopback(url: &Url) -> bool {
+    match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
-    };
-    url.scheme() == "http" && !is_loopback
+    }
 }
 
 /// The URL without the values of secret query parameters.
 fn without_secret_query(url: &Url) -> String {
-    let shown = |pair: &str| match pair.split_once('=') {
+    let Some(query) = url.query() else { return url.to_string() };
+    let pairs: Vec<String> = query.split('&').map(without_secret_value).collect();
+    let mut display = url.clone();
+    display.set_query(Some(&pairs.join("&")));
+    display.into()
+}
+
+fn without_secret_value(pair: &str) -> String {
+    match pair.split_once('=') {
         Some((name, _)) if looks_secret(name) => format!("{name}=***"),
         _ => pair.to_owned(),
-    };
-    let pairs = url.query().map(|query| query.split('&').map(shown).collect::<Vec<_>>().join("&"));
-    let mut url = url.clone();
-    url.set_query(pairs.as_deref());
-    url.into()
+    }
 }

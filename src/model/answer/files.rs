@@ -72,13 +72,13 @@ impl Attachments {
         let stated = found.mime_type.map(essence).filter(|mime_type| !mime_type.is_empty());
         let mime_type = stated.or_else(|| found.name.and_then(type_by_name).map(str::to_owned));
         let name = self.name(found, mime_type.as_deref().unwrap_or_default());
-        let taken = self.take(found, mime_type.as_deref());
-        let size = taken.as_ref().map_or_else(|(_, guess)| *guess, Vec::len);
+        let outcome = self.take(found, mime_type.as_deref());
+        let size = outcome.as_ref().map_or_else(|(_, guess)| *guess, Vec::len);
         let mime_type = mime_type.unwrap_or_default();
-        let shown = if mime_type.is_empty() { String::new() } else { format!(" {mime_type}") };
+        let type_text = if mime_type.is_empty() { String::new() } else { format!(" {mime_type}") };
         let unit = if size == 1 { "byte" } else { "bytes" };
-        let line = format!("[file {name}{shown}, {} {unit}: ", grouped(size));
-        match taken {
+        let line = format!("[file {name}{type_text}, {} {unit}: ", grouped(size));
+        match outcome {
             Ok(bytes) => {
                 self.bytes += size;
                 self.names.insert(name.clone());
@@ -119,12 +119,12 @@ impl Attachments {
     /// The peer's own name for the file, made harmless, or one that is invented; no two are alike.
     fn name(&self, found: DescribedFile<'_>, mime_type: &str) -> String {
         let extension = extension(mime_type);
-        let given = found.name.map(harmless).unwrap_or_default();
-        let (stem, extension) = match given.rsplit_once('.') {
+        let own = found.name.map(harmless).unwrap_or_default();
+        let (stem, extension) = match own.rsplit_once('.') {
             Some((stem, extension)) if !stem.is_empty() && !extension.is_empty() => {
                 (stem.to_owned(), extension.to_owned())
             }
-            _ if !given.is_empty() => (given, extension.to_owned()),
+            _ if !own.is_empty() => (own, extension.to_owned()),
             _ => (format!("{}-{}", found.kind, self.found), extension.to_owned()),
         };
         let ending = if extension.is_empty() { extension } else { format!(".{extension}") };
@@ -175,8 +175,12 @@ impl File {
 /// the bridge's.
 fn essence(mime_type: &str) -> String {
     let essence = mime_type.split(';').next().unwrap_or_default().trim();
-    let legal = |c: &char| c.is_ascii_graphic() && !matches!(c, '[' | ']');
-    essence.chars().filter(legal).take(MAX_NAME).collect::<String>().to_ascii_lowercase()
+    essence
+        .chars()
+        .filter(|c| c.is_ascii_graphic() && !matches!(c, '[' | ']'))
+        .take(MAX_NAME)
+        .collect::<String>()
+        .to_ascii_lowercase()
 }
 
 /// The lines of [`TYPES`].
@@ -192,15 +196,18 @@ pub(crate) fn is_allowed(mime_type: &str) -> bool {
 
 /// How names of files of this type end; nothing for a type that has no usual ending.
 fn extension(mime_type: &str) -> &'static str {
-    let known = types().find(|(known, _)| *known == mime_type).map(|(_, ending)| ending);
-    known.unwrap_or(if mime_type.starts_with("text/") { "txt" } else { "" })
+    match types().find(|(listed, _)| *listed == mime_type) {
+        Some((_, ending)) => ending,
+        None if mime_type.starts_with("text/") => "txt",
+        None => "",
+    }
 }
 
 /// The type that the end of a name stands for, for peers that state none.
 fn type_by_name(name: &str) -> Option<&'static str> {
-    let ending = harmless(name).rsplit_once('.')?.1.to_ascii_lowercase();
-    let ending = if ending == "jpeg" { "jpg" } else { &ending };
-    types().find(|(_, known)| *known == ending).map(|(mime_type, _)| mime_type)
+    let own = harmless(name).rsplit_once('.')?.1.to_ascii_lowercase();
+    let ending = if own == "jpeg" { "jpg" } else { &own };
+    types().find(|(_, listed)| *listed == ending).map(|(mime_type, _)| mime_type)
 }
 
 /// The last part of a path or an address, of letters, digits and a few signs that have no meaning
@@ -215,9 +222,11 @@ fn harmless(name: &str) -> String {
         None => name,
     };
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let legal = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ' | '(' | ')');
-    let clean: String = last.chars().map(|c| if legal(c) { c } else { '_' }).collect();
-    let clean = clean.trim_matches(|c: char| c == '.' || c.is_whitespace());
+    let legal = last.replace(
+        |c: char| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_' | ' ' | '(' | ')'),
+        "_",
+    );
+    let clean = legal.trim_matches(|c: char| c == '.' || c.is_whitespace());
     // The end of a long name is kept, as it says what the file is.
     let surplus = clean.chars().count().saturating_sub(MAX_NAME);
     clean.chars().skip(surplus).collect::<String>().trim_start_matches(['.', ' ']).to_owned()
@@ -240,10 +249,10 @@ fn decode(text: &str, twice: bool) -> Option<Vec<u8>> {
         .collect();
     let bytes = GeneralPurpose::new(&ALPHABET, LENIENT).decode(plain).ok()?;
     // If an agent encodes once, as the protocol says, these bytes are no base64.
-    match twice.then(|| STANDARD.decode(&bytes)) {
-        Some(Ok(inner)) => Some(inner),
-        Some(Err(_)) | None => Some(bytes),
+    if twice && let Ok(inner) = STANDARD.decode(&bytes) {
+        return Some(inner);
     }
+    Some(bytes)
 }
 
 /// The decoded size of `base64`, in bytes, by its length.

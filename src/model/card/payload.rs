@@ -58,9 +58,8 @@ impl<'a> Unsigned<'a> {
     /// All payloads, no two alike; the card as it is comes first.
     pub(super) fn payloads(&self) -> Vec<Payload<'a>> {
         let Self(card) = self;
-        let has = |name: &str| matches!(card, Node::Map(all) if all.iter().any(|(k, _)| k == name));
         let mut nodes = vec![card.clone()];
-        if has("supportedInterfaces") {
+        if has_member(card, "supportedInterfaces") {
             for knows_all in [true, false] {
                 let explicit = without_defaults(card, "", knows_all);
                 let full = without_empty(&explicit);
@@ -73,7 +72,7 @@ impl<'a> Unsigned<'a> {
         let mut payloads: Vec<Payload<'a>> = Vec::new();
         for node in nodes {
             let text = node.jcs();
-            if payloads.iter().all(|known| known.text != text) {
+            if payloads.iter().all(|other| other.text != text) {
                 payloads.push(Payload { node, text });
             }
         }
@@ -111,19 +110,33 @@ fn without_defaults<'a>(node: &Node<'a>, at: &str, knows_all: bool) -> Node<'a> 
         }
         Node::Map(members) => {
             let place = MEMBERS.get(at);
-            let kept = members.iter().filter(|(key, value)| {
-                let Some(known) = place else { return true };
-                let is_implicit = known.iter().any(|name| name.strip_prefix('?') == Some(key));
-                let is_known = is_implicit || known.contains(&key.as_str());
-                // JSON's `null` is how protobuf's may say that a field is not set.
-                let is_unset = matches!(value, Node::Raw("null"));
-                let is_default = is_empty(value) || matches!(value, Node::Raw("false"));
-                (is_known || knows_all) && !is_unset && !(is_implicit && is_default)
-            });
-            let name = |key: &str| if place.is_some() { key.to_owned() } else { "*".to_owned() };
-            Node::Map(kept.map(|(key, value)| (key.clone(), inside(value, &name(key)))).collect())
+            let mut signed = Vec::new();
+            for (key, value) in members {
+                if place.is_some_and(|fields| leaves_out(fields, key, value, knows_all)) {
+                    continue;
+                }
+                let name = if place.is_some() { key.as_str() } else { "*" };
+                signed.push((key.clone(), inside(value, name)));
+            }
+            Node::Map(signed)
         }
     }
+}
+
+fn has_member(node: &Node<'_>, name: &str) -> bool {
+    matches!(node, Node::Map(members) if members.iter().any(|(key, _)| key == name))
+}
+
+/// Whether the text that an agent signs lacks the member `key` of a message with these `fields`:
+/// the agent's library writes no field that has its default value, and none that it does not know.
+fn leaves_out(fields: &[&str], key: &str, value: &Node<'_>, knows_all: bool) -> bool {
+    let implicit = fields.iter().any(|field| field.strip_prefix('?') == Some(key));
+    if !knows_all && !implicit && !fields.contains(&key) {
+        return true;
+    }
+    // JSON's `null` is how protobuf's may say that a field is not set.
+    matches!(value, Node::Raw("null"))
+        || implicit && (is_empty(value) || matches!(value, Node::Raw("false")))
 }
 
 fn is_empty(value: &Node<'_>) -> bool {
@@ -140,23 +153,23 @@ fn without_empty<'a>(node: &Node<'a>) -> Option<Node<'a>> {
     let full = match node {
         Node::Text(_) | Node::Raw(_) => node.clone(),
         Node::List(elements) => Node::List(elements.iter().filter_map(without_empty).collect()),
-        Node::Map(members) => {
-            let full =
-                |(key, value): &(String, Node<'a>)| Some((key.clone(), without_empty(value)?));
-            Node::Map(members.iter().filter_map(full).collect())
-        }
+        Node::Map(members) => Node::Map(
+            members
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), without_empty(value)?)))
+                .collect(),
+        ),
     };
-    (!is_empty(&full)).then_some(full)
+    if is_empty(&full) { None } else { Some(full) }
 }
 
 /// A card of 0.3 without what its SDK does not sign.
 fn without_defaults_0_3<'a>(card: &Node<'a>) -> Node<'a> {
     let mut card = card.clone();
     let Node::Map(members) = &mut card else { return card };
-    let is = |value: &Node<'a>, default: &str| matches!(value, Node::Text(text) if text == default);
     members.retain(|(key, value)| match key.as_str() {
-        "protocolVersion" => !is(value, DEFAULT_VERSION),
-        "preferredTransport" => !is(value, DEFAULT_TRANSPORT),
+        "protocolVersion" => !is_text(value, DEFAULT_VERSION),
+        "preferredTransport" => !is_text(value, DEFAULT_TRANSPORT),
         _ => true,
     });
     for (_, schemes) in members.iter_mut().filter(|(key, _)| key == "securitySchemes") {
@@ -168,6 +181,10 @@ fn without_defaults_0_3<'a>(card: &Node<'a>) -> Node<'a> {
         }
     }
     card
+}
+
+fn is_text(value: &Node<'_>, text: &str) -> bool {
+    matches!(value, Node::Text(own) if own == text)
 }
 
 #[cfg(test)]

@@ -92,9 +92,10 @@ pub enum WhyNot {
 /// Finds a signature of `card` by one of `keys`: one that is good is enough.
 pub fn verify<'k, K: Key>(card: &RawValue, keys: &'k [K]) -> Result<Signed<'k, K>, NotSigned> {
     let unsigned = Unsigned::read(card)?;
-    let signatures = member(card.get(), "signatures").filter(|value| value.get() != "null");
-    let signatures = signatures.ok_or(NotSigned::Absent)?;
-    let signatures = elements(signatures.get()).map_err(|_other| NotSigned::NoList)?;
+    let list = member(card.get(), "signatures")
+        .filter(|value| value.get() != "null")
+        .ok_or(NotSigned::Absent)?;
+    let signatures = elements(list.get()).map_err(|_other| NotSigned::NoList)?;
     match signatures.len() {
         0 => return Err(NotSigned::Absent),
         many if many > MAX_SIGNATURES => return Err(NotSigned::TooMany(many)),
@@ -127,13 +128,13 @@ impl Jws {
         let text = |key, why| string_member(entry.get(), key).ok_or(unreadable(why));
         let decoded = |text: &str, why| BASE64URL.decode(text).map_err(|_odd| unreadable(why));
         let protected = text("protected", "it has no `protected`")?;
-        let signature = text("signature", "it has no `signature`")?;
-        let signature = decoded(&signature, "`signature` is not base64url")?;
-        let header = decoded(&protected, "`protected` is not base64url")?;
-        let header = std::str::from_utf8(&header).ok();
-        let header = header.ok_or(unreadable("its header is not UTF-8"))?;
-        let members = Members::read(header).ok();
-        let members = members.ok_or(unreadable("its header is not a JSON object"))?;
+        let encoded = text("signature", "it has no `signature`")?;
+        let signature = decoded(&encoded, "`signature` is not base64url")?;
+        let header_bytes = decoded(&protected, "`protected` is not base64url")?;
+        let header = std::str::from_utf8(&header_bytes)
+            .map_err(|_odd| unreadable("its header is not UTF-8"))?;
+        let members =
+            Members::read(header).map_err(|_odd| unreadable("its header is not a JSON object"))?;
         if members.duplicate().is_some() {
             return Err(unreadable("a name stands twice in its header"));
         }
@@ -160,15 +161,18 @@ impl Jws {
     ) -> Result<Signed<'k, K>, WhyNot> {
         let Self { algorithm, key: wanted, .. } = self;
         // A key without an id fits any `kid`.
-        let named =
-            |key: &&K| wanted.is_none() || key.id().is_none_or(|id| Some(id) == wanted.as_deref());
-        let mut named = keys.iter().filter(named).peekable();
-        if named.peek().is_none() {
+        let mut candidates = keys
+            .iter()
+            .filter(|key| {
+                wanted.is_none() || key.id().is_none_or(|id| Some(id) == wanted.as_deref())
+            })
+            .peekable();
+        if candidates.peek().is_none() {
             return Err(WhyNot::UnknownKey(
                 brief(wanted.as_deref().unwrap_or_default()).to_owned(),
             ));
         }
-        let mut fitting = named.filter(|key| key.fits(*algorithm)).peekable();
+        let mut fitting = candidates.filter(|key| key.fits(*algorithm)).peekable();
         if fitting.peek().is_none() {
             return Err(WhyNot::NoFit(*algorithm));
         }
@@ -196,8 +200,11 @@ fn each(why_not: &[WhyNot]) -> String {
     match why_not {
         [one] => format!("its signature {one}"),
         all => {
-            let all = all.iter().enumerate().map(|(at, why)| format!("signature {} {why}", at + 1));
-            all.collect::<Vec<_>>().join("; ")
+            let mut lines = Vec::new();
+            for (at, why) in all.iter().enumerate() {
+                lines.push(format!("signature {} {why}", at + 1));
+            }
+            lines.join("; ")
         }
     }
 }

@@ -86,8 +86,8 @@ impl Omission {
         let mut sentences: Vec<String> =
             cut.map(|cut| format!("{}.", cut.why)).into_iter().collect();
         if !left_out.is_empty() {
-            let named = left_out.iter().map(|one| format!("number {} ({})", one.index, one.why));
-            sentences.push(format!("Tools are left out: {}.", listed(named)));
+            let tools = left_out.iter().map(|one| format!("number {} ({})", one.index, one.why));
+            sentences.push(format!("Tools are left out: {}.", listed(tools)));
         }
         let mut cures = Vec::new();
         for fault in

@@ -7,7 +7,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BackendName, Offer, Ref};
+use super::{Offer, Ref};
 use crate::model::answer::files::grouped;
 
 /// How many of the largest tools are named.
@@ -77,9 +77,13 @@ impl fmt::Display for Cost {
 impl Injected {
     /// The tools of `backend`, or of all, that take most of a run, with their tokens.
     pub fn largest(&self, backend: Option<&str>) -> String {
-        let of = self.largest.iter().filter(|one| backend.is_none_or(|name| one.backend == name));
-        let named = of.map(|one| format!("{} {}", one.name, grouped(one.tokens)));
-        named.collect::<Vec<_>>().join(", ")
+        let mut tools = Vec::new();
+        for one in &self.largest {
+            if backend.is_none_or(|name| one.backend == name) {
+                tools.push(format!("{} {}", one.name, grouped(one.tokens)));
+            }
+        }
+        tools.join(", ")
     }
 }
 
@@ -94,22 +98,21 @@ impl Cost {
 impl Offer {
     /// What a run of `app` with all backends of this offer is given.
     pub fn injected(&self, app: &str) -> Injected {
-        let in_order = self.in_order(|_| true);
-        let of = |name: &BackendName| {
+        let mut backends = Vec::new();
+        for name in self.in_order(|_| true) {
             let offered = &self.backends[name];
             let searched = Cost::new(offered.hidden()).tools;
             let cost = Cost { searched, ..Cost::new(offered.refs()) };
-            OfBackend { name: name.to_string(), cost }
-        };
-        let backends: Vec<OfBackend> = in_order.into_iter().map(of).collect();
+            backends.push(OfBackend { name: name.to_string(), cost });
+        }
         let all = Cost::new(self.refs(&self.backends.keys().cloned().collect()));
         let searched = backends.iter().map(|one| one.cost.searched).sum();
         let items = self.backends.iter().flat_map(|(name, offered)| {
-            offered.refs().flat_map(move |one| one.sizes().map(move |it| (name, it)))
+            offered.refs().flat_map(move |one| one.sizes().map(move |size| (name, size)))
         });
-        let mut largest: Vec<_> = items.collect();
-        largest.sort_by(|(_, (a, x)), (_, (b, y))| y.cmp(x).then(a.cmp(b)));
-        let largest = largest.into_iter().take(LARGEST).map(|(backend, (name, bytes))| Large {
+        let mut sizes: Vec<_> = items.collect();
+        sizes.sort_by(|(_, (a, x)), (_, (b, y))| y.cmp(x).then(a.cmp(b)));
+        let largest = sizes.into_iter().take(LARGEST).map(|(backend, (name, bytes))| Large {
             name: name.to_owned(),
             backend: backend.to_string(),
             bytes,

@@ -53,9 +53,9 @@ impl Ref {
     /// Its tools in the same form. An `outputSchema` that cannot be used is left out: a client would
     /// refuse each call of its tool.
     pub fn definitions(&self) -> Vec<String> {
-        let outputs = self.outputs();
-        let definitions = self.readable().into_iter().zip(outputs);
-        definitions
+        self.readable()
+            .into_iter()
+            .zip(self.outputs())
             .map(|(tool, output)| match output {
                 Output::Unusable => form::without(&tool, "outputSchema"),
                 Output::None | Output::Any | Output::OfObject => tool,
@@ -64,8 +64,9 @@ impl Ref {
     }
 
     fn definitions_for_sessions(&self) -> Vec<String> {
-        let definitions = self.readable().into_iter().zip(self.outputs());
-        definitions
+        self.readable()
+            .into_iter()
+            .zip(self.outputs())
             .map(|(tool, output)| {
                 let keeps_output = matches!(output, Output::None | Output::OfObject);
                 form::tool_for_sessions(&tool, keeps_output).into_owned()
@@ -85,8 +86,10 @@ impl Ref {
 
     /// The kinds of its tools' outputs, in the order of [`Self::readable`].
     fn outputs(&self) -> impl Iterator<Item = Output> {
-        let outputs = || self.readable().iter().map(|tool| Output::of_tool(tool)).collect();
-        self.outputs.get_or_init(outputs).iter().copied()
+        let outputs = self
+            .outputs
+            .get_or_init(|| self.readable().iter().map(|tool| Output::of_tool(tool)).collect());
+        outputs.iter().copied()
     }
 }
 
@@ -106,15 +109,19 @@ fn one(members: &Members<'_>) -> String {
     let card = members.get("agentCard").and_then(|card| Members::read(card.get()).ok());
     let of_card = card.as_ref().and_then(|card| card.get("description"));
     let name = members.get("name").map_or("\"\"", RawValue::get);
-    let is_text = |text: &&RawValue| text.get().starts_with('"');
-    let description = members.get("description").or(of_card).filter(is_text);
-    let description = description.map(|text| format!(",\"description\":{text}"));
-    let input = if card.is_some() { Some(MESSAGE) } else { None };
-    let input = input.or(members.get("parameters").map(RawValue::get));
-    let input = input.unwrap_or("{\"type\":\"object\"}");
-    let read_only = members.get("readOnly");
-    let annotations = read_only.map(|is| format!(",\"annotations\":{{\"readOnlyHint\":{is}}}"));
-    let [description, annotations] = [description, annotations].map(Option::unwrap_or_default);
+    let description = match members.get("description").or(of_card) {
+        Some(text) if text.get().starts_with('"') => format!(",\"description\":{text}"),
+        _ => String::new(),
+    };
+    let input = match members.get("parameters") {
+        _ if card.is_some() => MESSAGE,
+        Some(parameters) => parameters.get(),
+        None => "{\"type\":\"object\"}",
+    };
+    let annotations = match members.get("readOnly") {
+        Some(read_only) => format!(",\"annotations\":{{\"readOnlyHint\":{read_only}}}"),
+        None => String::new(),
+    };
     format!("{{\"name\":{name}{description},\"inputSchema\":{input}{annotations}}}")
 }
 

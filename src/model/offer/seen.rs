@@ -11,23 +11,23 @@ use crate::model::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is
 /// dropped when the next one is made.
-pub(super) type Seen = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
+pub(super) type Views = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
 
 impl Offer {
     /// The offer as an app with these rights sees it. Made once, however often it is asked for.
     pub fn seen_by(self: &Arc<Self>, rights: &Arc<Rights>) -> Arc<Self> {
-        let hides = |offered: &Offered| offered.is_searched(rights.offer, &offered.refs);
-        if rights.are_all() && !self.backends.values().any(hides) {
+        let mut backends = self.backends.values();
+        if rights.are_all() && !backends.any(|one| one.is_searched(rights.offer, &one.refs)) {
             return Arc::clone(self);
         }
-        let mut seen = self.seen.lock();
-        let known = seen.iter().find(|(of, _)| Weak::ptr_eq(of, &Arc::downgrade(rights)));
-        if let Some((_, offer)) = known {
+        let mut views = self.views.lock();
+        let view = views.iter().find(|(owner, _)| Weak::ptr_eq(owner, &Arc::downgrade(rights)));
+        if let Some((_, offer)) = view {
             return Arc::clone(offer);
         }
         let offer = Arc::new(self.narrowed(rights));
-        seen.retain(|(of, _)| of.strong_count() > 0);
-        seen.push((Arc::downgrade(rights), Arc::clone(&offer)));
+        views.retain(|(owner, _)| owner.strong_count() > 0);
+        views.push((Arc::downgrade(rights), Arc::clone(&offer)));
         offer
     }
 
@@ -43,14 +43,18 @@ impl Offer {
         };
         let mut backends = BTreeMap::new();
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
-            let is_always = |name: &str| {
+            let always = |name: &str| {
                 let route = self.routes.get(name);
                 route.is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
             };
-            backends.insert(name.clone(), offered.narrowed(rights.offer, &may_use, &is_always));
+            backends.insert(name.clone(), offered.narrowed(rights.offer, &may_use, &always));
         }
-        let routes = self.routes.iter().filter(|(name, _)| may_use(name));
-        let routes = routes.map(|(name, route)| (Arc::clone(name), route.clone())).collect();
+        let routes = self
+            .routes
+            .iter()
+            .filter(|(name, _)| may_use(name))
+            .map(|(name, route)| (Arc::clone(name), route.clone()))
+            .collect();
         Self::assemble(backends, routes, self.own.clone(), Arc::clone(&self.index))
     }
 }
@@ -60,17 +64,14 @@ impl Offered {
         &self,
         offer: Option<OfferMode>,
         may_use: &impl Fn(&str) -> bool,
-        is_always: &impl Fn(&str) -> bool,
+        always: &impl Fn(&str) -> bool,
     ) -> Self {
-        let narrowed = |refs: &[Arc<Ref>], is_kept: &dyn Fn(&str) -> bool| -> Vec<Arc<Ref>> {
-            refs.iter().filter_map(|one| Ref::narrowed(one, is_kept)).collect()
-        };
         let mut refs = narrowed(&self.refs, may_use);
         let mut hidden = Vec::new();
         let can_pend = self.can_pend && !refs.is_empty();
         if self.is_searched(offer, &refs) {
-            hidden = narrowed(&refs, &|name| !is_always(name));
-            refs = narrowed(&refs, is_always);
+            hidden = narrowed(&refs, &|name| !always(name));
+            refs = narrowed(&refs, always);
         }
         let tools = count(&refs);
         let naming = Arc::clone(&self.naming);
@@ -90,15 +91,19 @@ impl Offered {
     }
 }
 
+/// The tools in `refs` that pass.
+fn narrowed(refs: &[Arc<Ref>], passes: &dyn Fn(&str) -> bool) -> Vec<Arc<Ref>> {
+    refs.iter().filter_map(|one| Ref::narrowed(one, passes)).collect()
+}
+
 impl Ref {
-    /// The ref without the tools that may not be used; `None` if none is left.
-    fn narrowed(this: &Arc<Self>, is_kept: &dyn Fn(&str) -> bool) -> Option<Arc<Self>> {
-        let kept = this.items.iter().filter(|item| is_kept(&item.name));
-        let kept: Vec<_> = kept.cloned().collect();
-        match kept.len() {
+    /// The ref with the tools that pass; `None` if none does.
+    fn narrowed(this: &Arc<Self>, passes: &dyn Fn(&str) -> bool) -> Option<Arc<Self>> {
+        let items: Vec<_> = this.items.iter().filter(|item| passes(&item.name)).cloned().collect();
+        match items.len() {
             0 => None,
             all if all == this.items.len() => Some(Arc::clone(this)),
-            _ => Some(Arc::new(Self::new(this.head.clone(), kept, this.tail))),
+            _ => Some(Arc::new(Self::new(this.head.clone(), items, this.tail))),
         }
     }
 }

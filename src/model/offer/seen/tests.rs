@@ -109,7 +109,7 @@ fn the_same_rights_are_shown_the_same_offer() {
     assert!(!Arc::ptr_eq(&seen, &offer.seen_by(&of_fs(&["read"], &[]))));
     // The one in between is nobody's any more.
     drop(offer.seen_by(&of_fs(&["write"], &[])));
-    assert_eq!(offer.seen.lock().len(), 2);
+    assert_eq!(offer.views.lock().len(), 2);
 }
 
 #[test]
