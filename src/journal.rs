@@ -42,10 +42,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tracing::{error, info};
+use tracing::error;
 
 use self::batch::{Job, Waiter};
 use self::desk::{Desk, FAST};

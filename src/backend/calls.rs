@@ -202,7 +202,10 @@ impl Backends {
         let name = &route.backend;
         let all = self.all();
         if matches!(route.target, Target::Own(_)) {
-            return CallOutcome::failed(Ending::Unavailable, format!("`{name}` is no backend's tool."));
+            return CallOutcome::failed(
+                Ending::Unavailable,
+                format!("`{name}` is no backend's tool."),
+            );
         }
         let Some(backend) = all.handles.get(name) else {
             let removal = match call.handle {
