@@ -22,6 +22,7 @@ use super::record::{
     CallKey, CallRecord, ConversationRecord, KeptCall, KeptRun, Key, Millis, OwnedKey, OwnerRecord,
     RequestRecord, RunRecord, SessionRecord, Slot,
 };
+use super::health::Queue;
 use super::store::Store;
 use super::*;
 use crate::model::ids::{AppName, RunKey, RunKind};
