@@ -76,6 +76,8 @@ macro_rules! backend_entry {
 
         impl $kind {
             /// The keys that entries of other kinds have too.
+            // A kind with all of them needs no defaults.
+            #[allow(clippy::needless_update)]
             pub fn common_keys(&self) -> CommonKeys<'_> {
                 CommonKeys {
                     required: self.required.as_ref(),
