@@ -13,8 +13,7 @@ use super::{Defaults, Inherited, Validator, all};
 use crate::config::document::{Kind, Node};
 use crate::config::file_format::CommonKeys;
 use crate::config::{
-    Action, At, Backend, Dialect, HttpMethod, Local, NodeId, Pin, SchemaMap, Target,
-    file_format,
+    Action, At, Backend, Dialect, HttpMethod, Local, NodeId, Pin, SchemaMap, Target, file_format,
 };
 use crate::model::json::quoted;
 use crate::model::{BackendName, InputSchema};

@@ -33,8 +33,7 @@ impl Validator<'_> {
             pin: Pin::Warn,
         };
         let target = target.map_or(Target::unresolved("mcp"), Target::Mcp);
-        let backend =
-            self.backend(name, target, &entry.common_keys(), &defaults, inherited);
+        let backend = self.backend(name, target, &entry.common_keys(), &defaults, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
         let keys = StartKeys {
