@@ -328,9 +328,11 @@ const WITHOUT: [(&str, &[&str]); 2] = [
 fn command_line() -> clap::Command {
     let mut line = Cli::command();
     for (names, options) in WITHOUT {
-        let is_hidden = |arg: &&clap::Arg| options.contains(&arg.get_id().as_str());
-        let hidden = line.get_arguments().filter(is_hidden).map(|arg| arg.clone().hide(true));
-        let hidden: Vec<_> = hidden.collect();
+        let hidden: Vec<_> = line
+            .get_arguments()
+            .filter(|arg| options.contains(&arg.get_id().as_str()))
+            .map(|arg| arg.clone().hide(true))
+            .collect();
         for name in names.split(' ') {
             // A subcommand that has an option of this name is not given the global one.
             line = line.mut_subcommand(name, |subcommand| subcommand.args(&hidden));
@@ -378,23 +380,26 @@ fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<Secret
     let Some(file) = &global.token_file else {
         let token = env.filled_var("MANTYX_BRIDGE_TOKEN").map(SecretString::from);
         // On a socket, the user may be known.
-        let is_needed = token.is_none() && !url.starts_with("unix:");
-        return if is_needed { Err(failures::no_token_given()) } else { Ok(token) };
+        if token.is_none() && !url.starts_with("unix:") {
+            return Err(failures::no_token_given());
+        }
+        return Ok(token);
     };
-    let text = std::fs::read_to_string(file);
-    let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     Ok(Some(text.trim().into()))
 }
 
 /// Refuses an address by which no daemon can be asked, without repeating a password in it.
 fn check_url(text: &str) -> Outcome {
     let url = url::Url::parse(text).map_err(|_bad| failures::bad_url())?;
-    let is_known = matches!(url.scheme(), "http" | "https" | "unix");
-    match url.username().is_empty() && url.password().is_none() {
-        true if is_known => Ok(()),
-        true => Err(failures::bad_url()),
-        false => Err(failures::user_in_url()),
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(failures::user_in_url());
     }
+    if !matches!(url.scheme(), "http" | "https" | "unix") {
+        return Err(failures::bad_url());
+    }
+    Ok(())
 }
 
 /// Where the daemon is, for `app` or the app that may use most. A command that `changes` something is
@@ -416,19 +421,21 @@ fn place_of(
         Err(errors) => errors,
     };
     // A daemon keeps running while its file is being edited.
-    let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let left = if !is_named && app.is_none() { Place::left(env)? } else { None };
-    let is_there = find(config, env).is_ok_and(|file| file.exists());
-    let hint = if is_there { UNTIL_THEN } else { "" };
-    let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{hint}")))?;
-    if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &left) {
+    let names_file = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
+    let daemon = if !names_file && app.is_none() { Place::left(env)? } else { None };
+    let Some(daemon) = daemon else {
+        let exists = find(config, env).is_ok_and(|file| file.exists());
+        let hint = if exists { UNTIL_THEN } else { "" };
+        return Err(Failure::Usage(format!("{errors}{hint}")));
+    };
+    if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &daemon) {
         // The file may be another daemon's than the one that is found without it.
         if changes {
             return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
         }
         complain(&format!("note: {}; asking the daemon at {url}", errors.summary()));
     }
-    Ok(left)
+    Ok(daemon)
 }
 
 fn carry_out(cli: Cli) -> Outcome {

@@ -75,9 +75,11 @@ pub(super) async fn approvals(place: &Place, settings: Settings) -> Outcome {
         Some(Decision::Answer { id, fields }) => {
             let text = client.get("/v1/approvals", client.operator()).await?;
             let list: ApprovalList = parse(&text)?;
-            let asked = list.approvals.iter().find(|one| one.id == id).and_then(question_of);
+            let question = list.approvals.iter().find(|one| one.id == id).and_then(question_of);
             // If it is no such question, the daemon says what it is.
-            if let Some(schema) = asked.as_ref().and_then(|asked| asked.get("requestedSchema")) {
+            if let Some(schema) =
+                question.as_ref().and_then(|question| question.get("requestedSchema"))
+            {
                 content = Some(question::typed(schema, &fields).map_err(Failure::Usage)?);
             }
             ("answer", id, None)
@@ -119,7 +121,7 @@ fn shown(all: &[Shown], now: SystemTime) -> Page {
 fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
     let run = one.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
     let since = away(&one.since, now);
-    let left = away(&one.deadline, now);
+    let remaining = away(&one.deadline, now);
     page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
     let what = if backend == CONFIRMATION {
@@ -128,7 +130,7 @@ fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
         format!("{name} of {backend}")
     };
     page.note(HEADING, format!("{what}, app {app}, {run}"));
-    page.note(PLAIN, format!("asked {since} ago, expires in {left}"));
+    page.note(PLAIN, format!("asked {since} ago, expires in {remaining}"));
     if let Some(why) = &one.asked_again {
         page.note(BAD, why);
     }
@@ -144,8 +146,8 @@ fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
 fn question_of(one: &Shown) -> Option<Value> {
     let question = one.question.as_ref()?.get();
     // One that is nested too deep to be parsed has a `flaw`, and a message all the same.
-    let only_message = || json!({"message": string_member(question, "message")});
-    Some(serde_json::from_str(question).unwrap_or_else(|_| only_message()))
+    let params = serde_json::from_str(question);
+    Some(params.unwrap_or_else(|_| json!({"message": string_member(question, "message")})))
 }
 
 /// The question of the call's server, with its fields and how to answer it.
@@ -163,8 +165,8 @@ fn asked_by_server(one: &Shown, asked: &Value, page: &mut Page) {
     let schema = &asked["requestedSchema"];
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
-        let required = if required { "required " } else { "" };
-        page.verbatim(PLAIN, &format!("  {name}: {required}{field}"));
+        let mark = if required { "required " } else { "" };
+        page.verbatim(PLAIN, &format!("  {name}: {mark}{field}"));
     }
     match &one.flaw {
         Some(flaw) => page.note(BAD, format!("It can only be denied: {flaw}.")),

@@ -77,15 +77,15 @@ async fn read(client: &Client, tool: &str, given: &[String]) -> Outcome<Box<RawV
 /// Says so if the call waits for a person, and never ends. `waits` gets the id of its approval, as
 /// long as it waits.
 async fn told_of_approval<T>(client: &Client, id: &str, waits: &mut Option<String>) -> T {
-    let mut told = false;
+    let mut reported = false;
     loop {
         sleep(LOOK).await;
-        let read = client.get("/v1/approvals", client.operator()).await;
-        let list = read.and_then(|text| parse::<ApprovalList>(&text));
+        let answer = client.get("/v1/approvals", client.operator()).await;
+        let list = answer.and_then(|text| parse::<ApprovalList>(&text));
         let Ok(ApprovalList { approvals, .. }) = list else { continue };
         let own = approvals.iter().find(|one| one.tool_use_id == id && one.state == "waiting");
         *waits = own.map(|one| one.id.clone());
-        if let Some(approval) = waits.as_ref().filter(|_| !std::mem::replace(&mut told, true)) {
+        if let Some(approval) = waits.as_ref().filter(|_| !std::mem::replace(&mut reported, true)) {
             complain(&format!(
                 "the call waits for a person: mantyx-bridge approvals approve {approval}"
             ));

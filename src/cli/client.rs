@@ -78,8 +78,11 @@ impl Place {
     ///
     /// Several run, and none of them has a usual state directory.
     pub(super) fn left(env: &Environment) -> Outcome<Option<Self>> {
-        let home = || Some(Path::new(env.filled_var("HOME")?).join(".local/state"));
-        let users = env.directory("XDG_STATE_HOME").or_else(home);
+        let users = match (env.directory("XDG_STATE_HOME"), env.filled_var("HOME")) {
+            (Some(directory), _) => Some(directory),
+            (None, Some(home)) => Some(Path::new(home).join(".local/state")),
+            (None, None) => None,
+        };
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
         let usual: Vec<PathBuf> = dirs.map(|dir| dir.join("mantyx-bridge")).collect();
         for notes in env.users_notes().into_iter().chain([PathBuf::from(SERVICES)]) {
@@ -89,8 +92,10 @@ impl Place {
                 (Some(daemon), _) | (None, [daemon]) => Self::of_running(daemon),
                 (None, []) => None,
                 (None, several) => {
-                    let urls = several.iter().filter_map(|daemon| daemon.urls.first());
-                    let urls: Vec<&str> = urls.map(String::as_str).collect();
+                    let urls: Vec<&str> = several
+                        .iter()
+                        .filter_map(|daemon| daemon.urls.first().map(String::as_str))
+                        .collect();
                     return Err(failures::several_daemons(urls.join(", ")));
                 }
             };
@@ -219,10 +224,12 @@ impl Client {
     /// Has a call made: as the app of the token or the user; the operator's as the one that may use
     /// most.
     pub(super) async fn call(&self, event: String) -> Outcome<String> {
-        let is_operator = self.token.is_none() && !self.operator().is_empty();
-        let app = self.app.as_ref().filter(|_| is_operator);
-        let path = "/v1/tool-calls".to_owned();
-        let path = app.map_or(path.clone(), |app| format!("{path}?app={app}"));
+        let path = match &self.app {
+            Some(app) if self.token.is_none() && !self.operator().is_empty() => {
+                format!("/v1/tool-calls?app={app}")
+            }
+            _ => "/v1/tool-calls".to_owned(),
+        };
         self.post(&path, HeaderMap::new(), Some(event)).await?.success()
     }
 
@@ -233,8 +240,9 @@ impl Client {
         headers: HeaderMap,
         body: Option<String>,
     ) -> Outcome<Reply> {
-        let sent = self.send(Method::POST, path, headers, body).await;
-        self.read(sent.map_err(|(failure, _)| failure)?).await
+        let response =
+            self.send(Method::POST, path, headers, body).await.map_err(|(failure, _)| failure)?;
+        self.read(response).await
     }
 
     /// Requests `path`.
@@ -267,8 +275,8 @@ impl Client {
         if response.status().is_success() {
             return Ok(Events::new(response, MAX_EVENT));
         }
-        let refused = self.read(response).await?.success().map(drop);
-        Err(refused.expect_err("its status is no success"))
+        let outcome = self.read(response).await?.success().map(drop);
+        Err(outcome.expect_err("its status is no success"))
     }
 
     /// Sends `body` to `path`; the answer has any status, and its body is still to be read. The
@@ -293,8 +301,9 @@ impl Client {
     async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
         let status = response.status();
         let headers = response.headers().clone();
-        let body = http_client::body(response, MAX_ANSWER).await;
-        let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
+        let body = http_client::body(response, MAX_ANSWER)
+            .await
+            .map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
             let dir = self.known_in();
             return Err(match self.token {
@@ -361,8 +370,8 @@ fn trusting(files: &Files) -> Outcome<http_client::Client> {
         let file = files.cert.display();
         failures::unreadable_certificate(file, error)
     })?;
-    let certificate = first_certificate(&files.cert, &text);
-    let certificate = certificate.map_err(|error| Failure::Failed(error.to_string()))?;
+    let certificate = first_certificate(&files.cert, &text)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(http_client::over_tls(pin::client(certificate)))
 }
 

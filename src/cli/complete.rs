@@ -26,16 +26,17 @@ pub fn complete() {
 
 /// The tools, each with the first line about it.
 pub(super) fn tools() -> Vec<CompletionCandidate> {
-    let refs = asked("/v1/tool-refs").map(tools::tools_of).unwrap_or_default();
-    let candidate = |tool: tools::Tool| {
+    let refs = answer("/v1/tool-refs").map(tools::tools_of).unwrap_or_default();
+    let mut candidates = Vec::new();
+    for tool in refs {
         let about = one_line(tool.description.lines().next().unwrap_or_default());
-        CompletionCandidate::new(tool.name).help(Some(about.into()))
-    };
-    refs.into_iter().map(candidate).collect()
+        candidates.push(CompletionCandidate::new(tool.name).help(Some(about.into())));
+    }
+    candidates
 }
 
 pub(super) fn backends() -> Vec<CompletionCandidate> {
-    let status: Option<Status> = asked("/v1/status");
+    let status: Option<Status> = answer("/v1/status");
     let backends = status.into_iter().flat_map(|status| status.backends);
     backends.map(|backend| CompletionCandidate::new(backend.name)).collect()
 }
@@ -45,13 +46,13 @@ pub(super) fn tools_and_backends() -> Vec<CompletionCandidate> {
 }
 
 /// What the daemon answers, if there is one.
-fn asked<T: DeserializeOwned>(path: &str) -> Option<T> {
+fn answer<T: DeserializeOwned>(path: &str) -> Option<T> {
     let env = Environment::of_process();
     let configured = find(None, &env).and_then(|file| Contact::load(&file, &env, None));
     let place = configured.map(Place::Configured).ok().or_else(|| Place::left(&env).ok()?)?;
     let client = Client::new(&place).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let answer = runtime
+    let text = runtime
         .block_on(async { timeout(PATIENCE, client.get(path, HeaderMap::new())).await.ok()?.ok() });
-    parse(&answer?).ok()
+    parse(&text?).ok()
 }

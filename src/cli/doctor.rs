@@ -53,17 +53,7 @@ pub(super) async fn doctor(
     };
     let chosen = chosen(&config, only)?;
     check.ok("it can be read, and makes a configuration");
-    for warning in &config.warnings {
-        check.begin("file").warn(warning, cures::REFERENCE);
-    }
-    let state = StateDir::new(config.state_dir.clone());
-    if let Some(exposed) = state.exposed() {
-        check.begin("state").warn(exposed.message.trim_end_matches('.'), exposed.cure);
-    }
-    for damaged in state.damaged_journals() {
-        let finding = format!("a damaged journal was set aside as {}", damaged.display());
-        check.begin("journal").warn(finding, cures::DAMAGED);
-    }
+    warn_of_files(&mut check, &config);
     let file = check.into_examined("file", &path.display().to_string());
 
     let sessions = if chosen.iter().any(|backend| backend.start.idle_stop.is_some()) {
@@ -125,6 +115,21 @@ pub(super) async fn doctor(
     }
     // The report has already named the failures.
     if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
+}
+
+/// Warns of what works in the file and in the state directory, and should be changed.
+fn warn_of_files(check: &mut Check, config: &Config) {
+    for warning in &config.warnings {
+        check.begin("file").warn(warning, cures::REFERENCE);
+    }
+    let state = StateDir::new(config.state_dir.clone());
+    if let Some(exposed) = state.exposed() {
+        check.begin("state").warn(exposed.message.trim_end_matches('.'), exposed.cure);
+    }
+    for damaged in state.damaged_journals() {
+        let finding = format!("a damaged journal was set aside as {}", damaged.display());
+        check.begin("journal").warn(finding, cures::DAMAGED);
+    }
 }
 
 /// Runs one check within [`LIMIT`], and keeps the steps that ended in time.

@@ -87,7 +87,8 @@ impl Imported {
         self.add(&absolute, &file.text, env).map_err(failed)
     }
 
-    /// Adds the servers of the file at `path` with this text.
+    /// Adds the servers of the file at `path` with this text. The variables that the file refers to are
+    /// noted first: otherwise one of them could come to stand for a secret of an earlier server.
     fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
         let members = formats::parse(path, text)?;
         let root = Root { members: &members, is_yaml: formats::is_yaml(path) };

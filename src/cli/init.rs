@@ -65,12 +65,13 @@ pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
     let draft = collect(settings, &mut asker, env)?;
     let Imported { mcp, a2a, .. } = &draft.backends;
-    let is_private = !mcp.is_empty() || !a2a.is_empty();
-    write(output, &draft.yaml(), Writing { force: settings.force, is_private })?;
+    let how = Writing { force: settings.force, is_private: !mcp.is_empty() || !a2a.is_empty() };
+    write(output, &draft.yaml(), how)?;
     complain(&draft.backends.remarks(env));
-    let file = match output == Path::new("bridge.yaml") {
-        true => String::new(),
-        false => format!(" -c {}", output.display()),
+    let file = if output == Path::new("bridge.yaml") {
+        String::new()
+    } else {
+        format!(" -c {}", output.display())
     };
     print(&format!(
         "{} is written. What comes next:\n  mantyx-bridge check{file}\n  mantyx-bridge \
@@ -96,14 +97,14 @@ fn write(path: &Path, text: &str, how: Writing) -> Outcome {
     if is_private {
         options.mode(0o600);
     }
-    let written = options.open(path).and_then(|mut file| {
+    let outcome = options.open(path).and_then(|mut file| {
         // A file that was there has the mode that it had.
         if is_private {
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
         }
         file.write_all(text.as_bytes())
     });
-    written.map_err(|error| match error.kind() {
+    outcome.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(path),
         _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
     })
@@ -127,17 +128,19 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome
         draft.backends.load(path, env)?;
     }
     for path in usual_places(env) {
-        let is_named = settings.import.iter().any(|named| same_file(named, &path));
-        let mut found = Imported::default();
-        // `init` does not report problems in other programs' files that the user has not named.
-        if is_named || found.load(&path, env).is_err() || found.mcp.is_empty() {
+        if settings.import.iter().any(|file| same_file(file, &path)) {
             continue;
         }
-        let count = found.mcp.len();
-        let shown = path.display();
+        let mut imported = Imported::default();
+        // `init` does not report problems in other programs' files that the user has not named.
+        if imported.load(&path, env).is_err() || imported.mcp.is_empty() {
+            continue;
+        }
+        let count = imported.mcp.len();
+        let place = path.display();
         if !asker.on {
-            complain(&format!("found {count} MCP servers in {shown}: --import adds them"));
-        } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "))? {
+            complain(&format!("found {count} MCP servers in {place}: --import adds them"));
+        } else if asker.yes(&format!("Take over {count} MCP servers from {place}? "))? {
             draft.backends.load(&path, env)?;
         }
     }
@@ -171,13 +174,12 @@ impl Draft {
     /// Adds the backend of `section` at `url`, under a name that its address tells.
     fn add(&mut self, section: &str, url: &str, env: &Environment) -> Result<(), String> {
         judge_url(section, url, env)?;
-        let host = Url::parse(url).ok();
-        let host = host.as_ref().and_then(Url::host);
-        let named = match host {
+        let address = Url::parse(url).ok();
+        let wish = match address.as_ref().and_then(Url::host) {
             Some(Host::Ipv4(_) | Host::Ipv6(_)) | None if section == "a2a" => "agent",
             _ => url,
         };
-        let name = self.backends.free_name(named);
+        let name = self.backends.free_name(wish);
         let backend = json!({ "url": self.backends.hide_in(&name, url) });
         let Imported { mcp, a2a, .. } = &mut self.backends;
         let backends = if section == "mcp" { mcp } else { a2a };
@@ -196,15 +198,17 @@ impl Draft {
         }
         let Imported { mcp, a2a, .. } = &self.backends;
         text.push_str("\n# MCP servers by name: a `command` with `args`, or a `url`.\n");
-        let is_empty = mcp.is_empty() && a2a.is_empty();
-        match is_empty {
-            true => text.push_str(include_str!("init/demo.yaml")),
-            false => text.push_str(&yaml("mcp", mcp)),
+        let empty = mcp.is_empty() && a2a.is_empty();
+        if empty {
+            text.push_str(include_str!("init/demo.yaml"));
+        } else {
+            text.push_str(&yaml("mcp", mcp));
         }
         text.push_str("\n# A2A agents by name: a `url` below which their card is.\n");
-        match is_empty {
-            true => text.push_str("a2a:\n  desk: {bundled: true}\n"),
-            false => text.push_str(&yaml("a2a", a2a)),
+        if empty {
+            text.push_str("a2a:\n  desk: {bundled: true}\n");
+        } else {
+            text.push_str(&yaml("a2a", a2a));
         }
         text
     }
@@ -220,13 +224,13 @@ fn usual_places(env: &Environment) -> Vec<PathBuf> {
         home.into_iter().flat_map(|home| OF_A_USER.split(' ').map(|place| home.join(place)));
     let places = users.chain(OF_A_PROJECT.map(PathBuf::from)).filter(|path| path.is_file());
     // In the home directory, a user's file and a project's file can be the same.
-    let mut known: Vec<PathBuf> = Vec::new();
+    let mut distinct: Vec<PathBuf> = Vec::new();
     for place in places {
-        if !known.iter().any(|known| same_file(known, &place)) {
-            known.push(place);
+        if !distinct.iter().any(|other| same_file(other, &place)) {
+            distinct.push(place);
         }
     }
-    known
+    distinct
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {

@@ -21,11 +21,11 @@ pub(super) fn completions(shell: Shell) -> Outcome {
 
 /// The page of the whole command, or of the subcommand `of`.
 pub(super) fn man(of: Option<&str>) -> Outcome {
-    let mut command = command_line();
-    command.build();
+    let mut whole = command_line();
+    whole.build();
     let command = match of {
-        None => command,
-        Some(name) => page_of(&command, name)?,
+        None => whole,
+        Some(name) => page_of(&whole, name)?,
     };
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
@@ -36,11 +36,11 @@ pub(super) fn man(of: Option<&str>) -> Outcome {
 const SECTIONS: &str = include_str!("manual.roff");
 
 fn page_of(command: &Command, name: &str) -> Outcome<Command> {
-    let pages = || command.get_subcommands().filter(|found| !found.is_hide_set());
-    let Some(found) = pages().find(|found| found.get_name() == name) else {
-        let names: Vec<&str> = pages().map(Command::get_name).collect();
-        let names = names.join(", ");
-        return Err(failures::no_page(name, names));
+    let mut pages: Vec<&Command> = command.get_subcommands().collect();
+    pages.retain(|page| !page.is_hide_set());
+    let Some(page) = pages.iter().find(|page| page.get_name() == name) else {
+        let names: Vec<&str> = pages.iter().map(|page| page.get_name()).collect();
+        return Err(failures::no_page(name, names.join(", ")));
     };
-    Ok(found.clone().version(env!("CARGO_PKG_VERSION")))
+    Ok(Command::clone(page).version(env!("CARGO_PKG_VERSION")))
 }

@@ -94,8 +94,8 @@ struct Message {
 /// command was given.
 pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> Outcome {
     // The program starts its servers in a directory of its own.
-    let config = config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()));
-    let config = config.map(|path| path.display().to_string());
+    let config =
+        config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string());
     let mut args = vec!["mcp"];
     args.extend(config.iter().flat_map(|path| ["-c", path.as_str()]));
     args.extend(app.iter().flat_map(|app| ["--app", app]));
@@ -207,9 +207,11 @@ impl Link {
             self.open.lock().insert(id.clone(), (stop.clone(), message.is_stateless));
         }
         // What comes after `initialize` waits for its answer, as it needs the session.
-        let session = (message.method == "initialize")
-            .then(|| Arc::clone(&self.session).try_lock_owned().ok())
-            .flatten();
+        let session = if message.method == "initialize" {
+            Arc::clone(&self.session).try_lock_owned().ok()
+        } else {
+            None
+        };
         self.tasks.spawn(async move {
             stop.run_until_cancelled(this.forward(&message, session)).await;
             if let Some(id) = message.id {
@@ -226,11 +228,12 @@ impl Link {
         }
         let by = Instant::now() + PATIENCE;
         let mut beginning = beginning;
-        let mut is_told = false;
+        let mut reported = false;
         loop {
-            let session = match message.is_stateless || message.method == "initialize" {
-                true => None,
-                false => self.session.lock().await.id.clone(),
+            let session = if message.is_stateless || message.method == "initialize" {
+                None
+            } else {
+                self.session.lock().await.id.clone()
             };
             let problem = match self.send(Method::POST, Some(&message.line), session.as_ref()).await
             {
@@ -255,14 +258,14 @@ impl Link {
                 }
                 Err(problem) => problem,
             };
-            if !is_told {
+            if !reported {
                 complain(&problem.why);
-                is_told = true;
+                reported = true;
             }
             // Other requests only read, or are told again.
-            let is_final = problem.may_be_made && message.method == "tools/call";
-            if is_final || Instant::now() >= by && message.method != LISTEN {
-                return self.fail(message, &problem.why, is_final).await;
+            let unrepeatable = problem.may_be_made && message.method == "tools/call";
+            if unrepeatable || Instant::now() >= by && message.method != LISTEN {
+                return self.fail(message, &problem.why, unrepeatable).await;
             }
             sleep(AGAIN).await;
         }
@@ -287,9 +290,11 @@ impl Link {
         session: Option<&HeaderValue>,
     ) -> Result<reqwest::Response, Problem> {
         let daemon = self.daemon()?;
-        let sent = daemon.send(method, PATH, headers(session), line.map(str::to_owned)).await;
         let response =
-            sent.map_err(|(failure, may_be_sent)| Problem::from_failure(failure, may_be_sent))?;
+            daemon
+                .send(method, PATH, headers(session), line.map(str::to_owned))
+                .await
+                .map_err(|(failure, may_be_sent)| Problem::from_failure(failure, may_be_sent))?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED {
             // The token may be another by now.
@@ -320,8 +325,8 @@ impl Link {
             return Ok(());
         }
         let Some(hello) = session.hello.clone() else { return Ok(()) };
-        let response = self.send(Method::POST, Some(&hello), None).await;
-        let response = response.map_err(|problem| problem.why)?;
+        let response =
+            self.send(Method::POST, Some(&hello), None).await.map_err(|problem| problem.why)?;
         let Some(id) = response.headers().get(SESSION).cloned() else {
             return Err(format!("the daemon began no session: {}", response.status()));
         };
@@ -393,17 +398,17 @@ impl Link {
     /// them.
     async fn events(&self, response: reqwest::Response, id: Option<&str>) -> bool {
         let mut events = Events::new(response, MAX_EVENT);
-        let mut is_answered = false;
+        let mut ends_request = false;
         while let Ok(Some(fields)) = events.next().await {
             if let Some(data) = fields.data {
-                is_answered |= id.is_some_and(|id| {
+                ends_request |= id.is_some_and(|id| {
                     member(&data, "method").is_none()
                         && member(&data, "id").is_some_and(|own| own.get() == id)
                 });
                 self.write(&data).await;
             }
         }
-        is_answered
+        ends_request
     }
 
     /// Answers a request that the daemon has not answered. A call that may have been sent has an

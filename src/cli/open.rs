@@ -10,8 +10,8 @@ use crate::http::api::openapi::SignInLink;
 
 pub(super) async fn open(place: &Place, only_print: bool) -> Outcome {
     let link = link(&Client::new(place)?).await?;
-    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|it| std::env::var_os(it).is_some());
-    if !only_print && has_screen {
+    let mut screens = ["DISPLAY", "WAYLAND_DISPLAY"].iter();
+    if !only_print && screens.any(|name| std::env::var_os(name).is_some()) {
         let mut browser = Command::new("xdg-open");
         browser.arg(&link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Without it, the person opens the link.

@@ -66,8 +66,7 @@ impl Page {
 
     /// Adds a line of several pieces that keep their spaces, and that the terminal may wrap.
     pub(super) fn pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) {
-        let pieces = pieces.into_iter();
-        let pieces = pieces.map(|(style, text)| (style, in_line(&text))).collect();
+        let pieces = pieces.into_iter().map(|(style, text)| (style, in_line(&text))).collect();
         self.0.push(PageLine { pieces, is_whole: true });
     }
 
@@ -90,9 +89,8 @@ impl Page {
             .chain(rows)
             .map(|row| row.map(|(style, text)| (style, one_line(&text))))
             .collect();
-        let width = |row: &[Piece; N], at: usize| row[at].1.width();
-        let widest = |at| rows.iter().map(|row| width(row, at)).max().unwrap_or_default();
-        let widths: [usize; N] = array::from_fn(widest);
+        let widths: [usize; N] =
+            array::from_fn(|at| rows.iter().map(|row| row[at].1.width()).max().unwrap_or_default());
         for row in rows {
             let mut pieces = Vec::new();
             for (at, ((style, text), width)) in row.into_iter().zip(widths).enumerate() {
@@ -105,9 +103,13 @@ impl Page {
 
     /// The whole page for `paper`.
     pub(super) fn text(&self, paper: Paper) -> String {
-        let cut_at = |line: &PageLine| paper.columns.filter(|_| !line.is_whole);
-        let lines = self.0.iter();
-        lines.map(|line| write(&line.pieces, paper.colours, cut_at(line)) + "\n").collect()
+        let mut text = String::new();
+        for line in &self.0 {
+            let columns = if line.is_whole { None } else { paper.columns };
+            text += &write(&line.pieces, paper.colours, columns);
+            text.push('\n');
+        }
+        text
     }
 }
 
@@ -131,14 +133,14 @@ pub(super) fn away(time: &str, now: SystemTime) -> String {
 
 fn write(pieces: &[Piece], colours: bool, columns: Option<usize>) -> String {
     let mut out = String::new();
-    let mut left = columns.unwrap_or(usize::MAX);
+    let mut room = columns.unwrap_or(usize::MAX);
     let end = pieces.iter().rposition(|(_, text)| !text.trim().is_empty()).map_or(0, |at| at + 1);
     for (style, text) in pieces.iter().take(end) {
-        if left == 0 {
+        if room == 0 {
             break;
         }
-        let text = cut(text, left);
-        left -= text.width();
+        let text = cut(text, room);
+        room -= text.width();
         let style = if colours { *style } else { PLAIN };
         out += &format!("{style}{text}{style:#}");
     }

@@ -68,16 +68,16 @@ pub(super) async fn run(place: &Place, settings: Settings) -> Outcome {
         }
     };
     let mut following = Box::pin(follow(&client, &run, settings.json));
-    let ended = tokio::select! {
-        ended = &mut following => ended,
+    let outcome = tokio::select! {
+        outcome = &mut following => outcome,
         () = stop.asked() => {
             let giving_up = async {
-                let (told, ended) =
+                let (cancellation, end) =
                     tokio::join!(cancel(&client, &run), timeout(PATIENCE, &mut following));
-                told.and(ended.unwrap_or_else(|_late| Err(cancelled())))
+                cancellation.and(end.unwrap_or_else(|_late| Err(cancelled())))
             };
             tokio::select! {
-                ended = giving_up => ended,
+                outcome = giving_up => outcome,
                 () = stop.asked() => {
                     let why = "stopped waiting before MANTYX confirmed the cancellation of the run";
                     Err(Failure::Failed(why.to_owned()))
@@ -85,11 +85,11 @@ pub(super) async fn run(place: &Place, settings: Settings) -> Outcome {
             }
         }
     };
-    if matches!(ended, Err(Failure::Gone)) {
+    if matches!(outcome, Err(Failure::Gone)) {
         // The reader of stdout is gone: cancels the run, as on Ctrl-C.
         cancel(&client, &run).await?;
     }
-    ended
+    outcome
 }
 
 fn cancelled() -> Failure {
@@ -113,14 +113,17 @@ impl Settings {
         if prompt.trim().is_empty() {
             return Err(Failure::Usage("the prompt is empty".to_owned()));
         }
-        let system = self.agent.is_none().then(|| self.system.as_deref().unwrap_or(SYSTEM));
-        let given = [
+        let system = match self.agent {
+            None => Some(self.system.as_deref().unwrap_or(SYSTEM)),
+            Some(_) => None,
+        };
+        let members = [
             ("agentId", self.agent.as_deref()),
             ("modelId", self.model.as_deref()),
             ("systemPrompt", system),
         ];
         let mut spec = json!({ "prompt": prompt });
-        for (key, value) in given.into_iter().filter(|(_, value)| value.is_some()) {
+        for (key, value) in members.into_iter().filter(|(_, value)| value.is_some()) {
             spec[key] = value.into();
         }
         Ok(spec.to_string())
@@ -135,8 +138,8 @@ async fn submit(client: &Client, headers: HeaderMap, spec: String) -> Outcome<Su
 async fn cancel(client: &Client, run: &Submitted) -> Outcome {
     let Some(run) = run.stream_url.strip_suffix("/stream") else { return Ok(()) };
     let path = format!("{run}/cancel");
-    let asked = client.post(&path, HeaderMap::new(), None);
-    match timeout(PATIENCE, asked).await {
+    let request = client.post(&path, HeaderMap::new(), None);
+    match timeout(PATIENCE, request).await {
         Ok(Ok(reply)) if reply.status.is_client_error() => Ok(()),
         Ok(reply) => reply?.success().map(drop),
         Err(_elapsed) => {
@@ -150,8 +153,8 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
     let mut reader = Reader { json, last: None, transcript: Transcript::default() };
     let mut tries = 0;
     loop {
-        let known = reader.last.clone();
-        let why = match client.open(&run.stream_url, known.as_deref()).await {
+        let last = reader.last.clone();
+        let why = match client.open(&run.stream_url, last.as_deref()).await {
             Ok(events) => match reader.read(events).await? {
                 Some(RunEnd::Well) => return Ok(()),
                 Some(RunEnd::Badly(why)) => return Err(Failure::Failed(inset(&why))),
@@ -159,7 +162,7 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
             },
             Err(why) => why,
         };
-        tries = if reader.last == known { tries + 1 } else { 1 };
+        tries = if reader.last == last { tries + 1 } else { 1 };
         if tries == TRIES {
             return Err(why);
         }

@@ -59,13 +59,15 @@ impl Recent {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for call in calls["calls"].as_array().into_iter().flatten() {
             let text = |key: &str| call[key].as_str().unwrap_or_default();
-            let begun = humantime::parse_rfc3339(text("startedAt")).unwrap_or(now);
-            let is_recent = now.duration_since(begun).is_ok_and(|past| past < HOUR);
-            let counts = is_recent && text("state") == "answered";
-            if let Some(ms) = call["ms"].as_u64().filter(|_| counts) {
-                let of = all.entry(text("backend").to_owned()).or_default();
-                of.times.push(ms);
-                of.errors += usize::from(text("outcome") == "error");
+            let start = humantime::parse_rfc3339(text("startedAt")).unwrap_or(now);
+            let recent = now.duration_since(start).is_ok_and(|past| past < HOUR);
+            if !recent || text("state") != "answered" {
+                continue;
+            }
+            if let Some(ms) = call["ms"].as_u64() {
+                let backend = all.entry(text("backend").to_owned()).or_default();
+                backend.times.push(ms);
+                backend.errors += usize::from(text("outcome") == "error");
             }
         }
         all.values_mut().for_each(|recent| recent.times.sort_unstable());
@@ -138,8 +140,10 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
         Some(false) => (BAD, "not reachable"),
         None => (PLAIN, "not asked yet"),
     };
-    let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
-    let workspace = workspace.unwrap_or_default();
+    let workspace = match workspace {
+        Some(name) => format!(", workspace {name}"),
+        None => String::new(),
+    };
     page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
     page.line(PLAIN, format!("{} driven", counted(runs.driven, "run")));
     if !replicas.is_empty() {

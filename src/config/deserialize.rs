@@ -128,7 +128,7 @@ impl de::Error for Mistake {
             "f64" => ("a number".to_owned(), None),
             other => (other.to_owned(), None),
         };
-        let cure = match unexpected {
+        let advice = match unexpected {
             Unexpected::Unsigned(_)
             | Unexpected::Signed(_)
             | Unexpected::Float(_)
@@ -143,7 +143,7 @@ impl de::Error for Mistake {
             Unexpected::Map if wanted.starts_with("a glob") => Some("write a list: […]"),
             _ => form,
         };
-        let cure = cure.map(str::to_owned);
+        let cure = advice.map(str::to_owned);
         if let Unexpected::Str(word) = unexpected
             && wanted == "true or false"
             && ["yes", "no", "on", "off"].contains(&word.to_ascii_lowercase().as_str())
@@ -182,11 +182,13 @@ impl de::Error for Mistake {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        let mut known = expected.to_vec();
-        known.sort_unstable();
-        let meant = did_you_mean(field, known.iter().copied());
-        let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
-        let cure = format!("{meant}Known keys here: {}", known.join(", "));
+        let mut keys = expected.to_vec();
+        keys.sort_unstable();
+        let hint = match did_you_mean(field, keys.iter().copied()) {
+            Some(key) => format!("did you mean `{key}`? "),
+            None => String::new(),
+        };
+        let cure = format!("{hint}Known keys here: {}", keys.join(", "));
         Self::unfit(format!("unknown key `{}`", key_text(field)), Some(cure))
     }
 

@@ -163,20 +163,24 @@ impl Snippet {
 
 /// The word of `known` that `word` probably stands for.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
     // Keys are shorter; a longer text is no misspelled one.
     let head: String = word.chars().take(128).collect();
-    let wanted: String = plain(&head).chars().take(64).collect();
-    let limit = match wanted.len() {
+    let misspelled: String = folded(&head).chars().take(64).collect();
+    let limit = match misspelled.len() {
         0 | 1 => 0,
         2..6 => 1,
         longer => longer / 3,
     };
-    let rated = known.into_iter().map(|known| (osa_distance(&wanted, &plain(known)), known));
+    let rated = known.into_iter().map(|known| (osa_distance(&misspelled, &folded(known)), known));
     rated
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
+}
+
+/// `word` without what people mix up in keys: `pendingAfter`, `pending-after`.
+fn folded(word: &str) -> String {
+    word.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
 /// `a, b or c`, each in backticks.

@@ -120,7 +120,8 @@ impl Config {
         whole(Self::of_file(env.read(path), path, env)?)
     }
 
-    /// The same, but with backends that are [`Target::Unresolved`].
+    /// [`Self::load`], but a backend that refers to something missing is [`Target::Unresolved`]: one
+    /// variable that is not set does not keep the other backends from being checked.
     pub fn load_what_resolves(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         Self::of_file(env.read(path), path, env).map(|(config, _)| config)
     }
@@ -207,6 +208,9 @@ struct Validated<T> {
 }
 
 /// The result of `validate` for `text`. A mistake counts only if its path `matters`.
+///
+/// All checks run before any mistake is reported, so that a person corrects the file once. A value
+/// that did not fit its type is hidden in every message: it may be a secret under a wrong key.
 fn validated<T>(
     text: &str,
     path: &Path,

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,8 +77,9 @@ impl Program {
         let name = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
         let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
         let args: Vec<String> = self.args.iter().map(ToString::to_string).collect();
-        let is_cmd = stem.eq_ignore_ascii_case("cmd");
-        if is_cmd && ["", "exe"].iter().any(|it| it.eq_ignore_ascii_case(extension)) {
+        if stem.eq_ignore_ascii_case("cmd")
+            && ["", "exe"].iter().any(|ending| ending.eq_ignore_ascii_case(extension))
+        {
             let options = args.iter().take_while(|arg| arg.starts_with('/')).count();
             let (options, line) = args.split_at(options);
             let runs =
@@ -90,9 +91,10 @@ impl Program {
                 _ => None,
             };
         }
-        let of_windows = ["cmd", "exe", "bat"].iter().any(|it| it.eq_ignore_ascii_case(extension));
-        let line = || quoted(&[vec![stem.to_owned()], args].concat());
-        if of_windows { Some(line()) } else { None }
+        if !["cmd", "exe", "bat"].iter().any(|ending| ending.eq_ignore_ascii_case(extension)) {
+            return None;
+        }
+        Some(quoted(&[vec![stem.to_owned()], args].concat()))
     }
 
     /// Adds `path` to the files that the program must not read.
@@ -105,19 +107,24 @@ impl Program {
 
 /// `all` in one line, with quotes around one that a reader could not tell from the next.
 pub fn quoted(all: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
-    let quoted = |one: &String| match !one.is_empty() && one.chars().all(plain) {
-        true => one.clone(),
-        false => format!("{one:?}"),
-    };
-    all.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    all.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted_word(word: &str) -> String {
+    if word.is_empty()
+        || word.contains(|c: char| !c.is_alphanumeric() && !"-_./:=@+,%*{}$".contains(c))
+    {
+        return format!("{word:?}");
+    }
+    word.to_owned()
 }
 
 /// `paths` without those that lie below another of them.
 pub fn outermost(paths: impl IntoIterator<Item = PathBuf>) -> Arc<[PathBuf]> {
     let paths: BTreeSet<PathBuf> = paths.into_iter().collect();
-    let below = |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above));
-    paths.iter().filter(|path| !below(path)).cloned().collect()
+    let highest =
+        paths.iter().filter(|path| !path.ancestors().skip(1).any(|above| paths.contains(above)));
+    highest.cloned().collect()
 }
 
 /// How a program is kept from files that the daemon's user may read (`backend::program`).

@@ -63,9 +63,9 @@ impl<'t> Redactor<'t> {
         // A mistake of the value's shape does not repeat the value.
         let may_repeat = !mistake.is_unfit && mistake.node == node.id;
         // An alias may stand where its value fits, and be of one that does not.
-        let is_hidden = self.hidden.iter().any(|hidden| node.source.start == hidden.start);
+        let hides_value = self.hidden.iter().any(|hidden| node.source.start == hidden.start);
         match &node.kind {
-            Kind::Str(value) if may_repeat && is_hidden && value.len() > 3 => {
+            Kind::Str(value) if may_repeat && hides_value && value.len() > 3 => {
                 self.apply(&text.replace(value, MASK))
             }
             _ => self.apply(text),
@@ -74,15 +74,15 @@ impl<'t> Redactor<'t> {
 
     fn apply(&self, text: &str) -> String {
         let text = self.secrets.replace(text.to_owned(), MASK);
-        let mut shown = String::with_capacity(text.len());
+        let mut masked = String::with_capacity(text.len());
         let mut end = 0;
         for hidden in line::merged(line::in_urls(&text)) {
-            shown.push_str(text.get(end..hidden.start).unwrap_or_default());
-            shown.push_str(MASK);
+            masked.push_str(text.get(end..hidden.start).unwrap_or_default());
+            masked.push_str(MASK);
             end = hidden.end;
         }
-        shown.push_str(text.get(end..).unwrap_or_default());
-        in_one_line(&shown)
+        masked.push_str(text.get(end..).unwrap_or_default());
+        in_one_line(&masked)
     }
 
     /// The line of `place`, with a mask for each hidden part.
@@ -102,7 +102,7 @@ impl<'t> Redactor<'t> {
     fn hidden_in(&self, start: usize, line: &str) -> Vec<Range<usize>> {
         let within = |range: &Range<usize>| {
             let (from, to) = (range.start.max(start), range.end.min(start + line.len()));
-            (from < to).then(|| from - start..to - start)
+            if from < to { Some(from - start..to - start) } else { None }
         };
         let mut hidden: Vec<_> = self.hidden.iter().filter_map(within).collect();
         let tokens: Vec<_> = self.tokens.iter().filter_map(within).collect();
@@ -121,8 +121,8 @@ impl<'t> Redactor<'t> {
                     self.tokens.push(value.key_source.clone());
                     if let Some((_, rest)) = shown_key(key) {
                         let source = &value.key_source;
-                        let written = self.text.get(source.clone()).unwrap_or_default();
-                        let at = written.find(rest).unwrap_or_default();
+                        let key_text = self.text.get(source.clone()).unwrap_or_default();
+                        let at = key_text.find(rest).unwrap_or_default();
                         self.hidden.push(source.start + at..source.end);
                         self.secrets.add_longer_than(3, rest.trim());
                     }
@@ -143,12 +143,12 @@ impl<'t> Redactor<'t> {
                         self.pasted(value);
                         continue;
                     }
-                    let is_named =
+                    let names_secret =
                         looks_secret(key) || matches!(key.as_str(), "headers" | "pattern");
-                    let is_secret = is_secret || !are_names && is_named;
+                    let hides_all = is_secret || !are_names && names_secret;
                     // Below these keys are the user's names of backends and apps.
                     let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
-                    self.secrets_in(value, is_secret, sections.contains(&key.as_str()));
+                    self.secrets_in(value, hides_all, sections.contains(&key.as_str()));
                 }
             }
             Kind::Seq(items) => self.arguments(items, is_secret),
@@ -214,9 +214,9 @@ impl<'t> Redactor<'t> {
             inner = inner.strip_prefix(quote).unwrap_or(inner);
             inner = inner.strip_suffix(quote).unwrap_or(inner);
         }
-        let inner = scheme_and_token(inner).unwrap_or(inner);
-        let at = source.start + (inner.as_ptr().addr() - text.as_ptr().addr());
-        let pieces = literal_pieces(inner).into_iter();
+        let token = scheme_and_token(inner).unwrap_or(inner);
+        let at = source.start + (token.as_ptr().addr() - text.as_ptr().addr());
+        let pieces = literal_pieces(token).into_iter();
         self.hidden.extend(pieces.map(|piece| at + piece.start..at + piece.end));
     }
 

@@ -143,14 +143,14 @@ fn outside(text: MistakeText) -> Mistake {
 impl Part {
     /// Reads the text between `${` and `}`.
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
-        let shown = shown_inside(inside);
+        let display = shown_inside(inside);
         match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None, is_bare: false })
             }
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
-                Some(what) => Err(Mistake::from(mistakes::shell_path(shown, what))),
+                Some(what) => Err(Mistake::from(mistakes::shell_path(display, what))),
             },
             // systemd's rule for these names, which keeps them inside their directory.
             Some(("cred", name))
@@ -171,9 +171,9 @@ impl Part {
                 })
             }
             Some(("env" | "file" | "cred", _)) => {
-                Err(Mistake::from(mistakes::names_nothing(shown)))
+                Err(Mistake::from(mistakes::names_nothing(display)))
             }
-            Some(_) => Err(Mistake::from(mistakes::no_reference(shown))),
+            Some(_) => Err(Mistake::from(mistakes::no_reference(display))),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
@@ -209,11 +209,12 @@ impl Part {
             Self::Own { value, .. } => into.value.push_str(value.expose_secret()),
             Self::Env { name, default, is_bare: _ } => {
                 // As in a shell, `:-` covers a variable that is set to nothing.
-                let value = match default {
+                let variable = match default {
                     Some(default) => env.filled_var(name).or(Some(default)),
                     None => env.var(name),
                 };
-                let value = value.ok_or_else(|| outside(mistakes::unset_variable(self, name)))?;
+                let value =
+                    variable.ok_or_else(|| outside(mistakes::unset_variable(self, name)))?;
                 into.value.push_str(value);
             }
             Self::File(path) => {
@@ -256,25 +257,28 @@ impl Part {
 pub(super) fn reference_end(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?.strip_prefix("${")?;
     let Some((inside, _)) = rest.split_once('}') else {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:/.".contains(c);
-        return rest.chars().all(is_plain).then_some(text.len());
+        let odd = rest.contains(|c: char| !c.is_ascii_alphanumeric() && !"_:/.".contains(c));
+        return if odd { None } else { Some(text.len()) };
     };
-    (shown_inside(inside) == inside).then(|| at + 3 + inside.len())
+    if shown_inside(inside) == inside { Some(at + 3 + inside.len()) } else { None }
 }
 
 /// The text between `${` and `}` as messages have it: a default may be a secret, and so may what names
 /// nothing.
 fn shown_inside(inside: &str) -> Cow<'_, str> {
     let name = inside.split(":-").next().unwrap_or_default();
-    let is_scheme = |scheme: &str| scheme.bytes().all(|b| b.is_ascii_alphabetic());
-    let is_named = match name.split_once(':') {
-        Some((scheme, rest)) => is_scheme(scheme) && !rest.contains(['=', ' ']),
+    let names_something = match name.split_once(':') {
+        Some((scheme, rest)) => {
+            scheme.bytes().all(|b| b.is_ascii_alphabetic()) && !rest.contains(['=', ' '])
+        }
         None => is_variable(name),
     };
-    match is_named {
-        true if name == inside => inside.into(),
-        true => format!("{name}:-***").into(),
-        false => "***".into(),
+    if !names_something {
+        "***".into()
+    } else if name == inside {
+        inside.into()
+    } else {
+        format!("{name}:-***").into()
     }
 }
 
@@ -303,7 +307,8 @@ pub(super) fn for_a_shell(path: &str) -> Option<&'static str> {
     let variable = path.strip_prefix('$').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
     match home {
         Some(user) if user.is_empty() || path.contains('/') => Some("`~`"),
-        _ => variable.then_some("a variable"),
+        _ if variable => Some("a variable"),
+        _ => None,
     }
 }
 
@@ -326,8 +331,11 @@ pub(crate) fn is_variable(name: &str) -> bool {
 /// The token in the value of an `Authorization` header, such as `Bearer abc`.
 pub(super) fn scheme_and_token(value: &str) -> Option<&str> {
     let (scheme, token) = value.trim().split_once(' ')?;
-    let is_known = ["Bearer", "Basic", "Token"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
-    (is_known && !token.contains(' ')).then_some(token)
+    let mut schemes = ["Bearer", "Basic", "Token"].iter();
+    if token.contains(' ') || !schemes.any(|other| other.eq_ignore_ascii_case(scheme)) {
+        return None;
+    }
+    Some(token)
 }
 
 /// Whether a key, a header, a variable or an option of this name probably holds a secret.

@@ -181,8 +181,9 @@ scalars! {
     |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
     {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationText, E> {
-            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-            parse_duration(text).map(DurationText).ok_or_else(wrong)
+            parse_duration(text)
+                .map(DurationText)
+                .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
         }
     }
 
@@ -190,8 +191,9 @@ scalars! {
     |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB)$" }),
     {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<SizeText, E> {
-            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-            parse_size(text).map(SizeText).ok_or_else(wrong)
+            parse_size(text)
+                .map(SizeText)
+                .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
         }
     }
 
@@ -202,8 +204,9 @@ scalars! {
             if text == "off" {
                 return Ok(DurationOrOff(None));
             }
-            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-            parse_duration(text).map(|after| DurationOrOff(Some(after))).ok_or_else(wrong)
+            parse_duration(text)
+                .map(|after| DurationOrOff(Some(after)))
+                .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
         }
     }
 
@@ -211,10 +214,12 @@ scalars! {
     |_generator| json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
     {
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<Count, E> {
-            let wrong = || E::invalid_value(Unexpected::Unsigned(number), &self);
             // The daemon makes semaphores of these numbers, which have a smaller maximum.
             let count = u32::try_from(number).ok().and_then(|n| usize::try_from(n).ok());
-            count.filter(|count| *count > 0).map(Count).ok_or_else(wrong)
+            count
+                .filter(|count| *count > 0)
+                .map(Count)
+                .ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
         }
     }
 

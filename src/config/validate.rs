@@ -62,7 +62,7 @@ pub(super) struct Validator<'a> {
     pub findings: RefCell<Findings>,
 }
 
-/// The results of the checks.
+/// What the checks have found so far. They continue after a mistake, so all of them add to it.
 #[derive(Default)]
 pub(super) struct Findings {
     pub mistakes: Vec<Mistake>,

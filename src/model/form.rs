@@ -189,7 +189,7 @@ pub fn flaw(object: &str, shape: &Shape) -> Option<String> {
     Some(format!("`{path}` {what}"))
 }
 
-/// The same of the members of an object: the path, and the reason.
+/// [`flaw`] of the members of an object: the path, and the reason.
 fn flaw_of(members: &Members<'_>, shape: &Shape) -> Option<(String, String)> {
     for Member { key, kind, required } in shape {
         let mut present = false;

@@ -206,7 +206,8 @@ struct Item {
 }
 
 impl Offer {
-    /// Names every tool of every source and writes the refs.
+    /// Names every tool of every source, and writes the refs. Names are given to all at once: two
+    /// backends may have tools of one name, and each name must lead to one tool.
     pub fn build(sources: &[Source]) -> Self {
         let mut plans: Vec<Plan<'_>> = sources.iter().map(Plan::new).collect();
         let tools = plans.iter_mut().flat_map(|plan| mem::take(&mut plan.tools));
@@ -327,13 +328,13 @@ impl Offer {
         digest_of(self.refs(backends))
     }
 
-    /// The same over all backends; computed once.
+    /// [`Self::digest`] over all backends. It is computed once, as each poll of a client asks for it.
     pub fn digest_of_all(&self) -> &str {
         self.digest.get_or_init(|| self.digest(&self.backends.keys().cloned().collect()))
     }
 }
 
-/// How many tools are in `refs`.
+/// The tools in `refs`: one of an MCP server has many.
 fn count(refs: &[Arc<Ref>]) -> usize {
     refs.iter().map(|one| one.items.len()).sum()
 }

@@ -94,7 +94,7 @@ pub struct Review {
     pub mode: Mode,
     /// Why the pins cannot be read.
     pub damaged: Option<Arc<str>>,
-    /// How many tools are as they were accepted.
+    /// The number of tools that are as they were accepted.
     pub known: usize,
     /// By the names of the tools.
     pub findings: BTreeMap<String, Finding>,
@@ -272,7 +272,7 @@ impl Review {
             && self.findings.get(tool).is_some_and(|finding| finding.change != Change::Gone)
     }
 
-    /// How many tools are not offered.
+    /// Only `enforce` withdraws tools; `warn` offers what it reports.
     pub fn withdrawn(&self) -> usize {
         if self.mode == Mode::Enforce { self.open().count() } else { 0 }
     }

@@ -135,11 +135,13 @@ fn unsaid() -> bool {
 
 impl Routes {
     pub fn new(by_name: HashMap<Arc<str>, Route>, digests: BTreeMap<BackendName, String>) -> Self {
-        let own = by_name.iter().filter_map(|(name, route)| match route.target {
-            Target::Own(own) => Some((own, Arc::clone(name))),
-            Target::Tool { .. } | Target::Stub => None,
-        });
-        let own = own.collect();
+        let own = by_name
+            .iter()
+            .filter_map(|(name, route)| match route.target {
+                Target::Own(own) => Some((own, Arc::clone(name))),
+                Target::Tool { .. } | Target::Stub => None,
+            })
+            .collect();
         let searched = HashSet::default();
         Self { by_name, searched, own, digests, stored: OnceLock::new() }
     }
@@ -184,8 +186,8 @@ impl Routes {
             });
             let mut routes: Vec<RouteRecord<'_>> = records.collect();
             routes.sort_by(|a, b| a.name.cmp(&b.name));
-            let text = Text { digests: self.digests.clone(), routes };
-            let text = serde_json::to_string(&text).expect("strings and JSON can be written");
+            let record = Text { digests: self.digests.clone(), routes };
+            let text = serde_json::to_string(&record).expect("strings and JSON can be written");
             let digest = hex(&Sha256::digest(&text));
             Stored { digest: digest.into(), text: text.into() }
         })
@@ -193,11 +195,14 @@ impl Routes {
 
     /// Reads the text of [`Self::stored`].
     pub fn restore(text: &str) -> Result<Self, Unreadable> {
-        let read: Text<'_> = serde_json::from_str(text)?;
-        let searched = read.routes.iter().filter(|record| record.searched);
-        let searched = searched.map(|record| Arc::clone(&record.name)).collect();
-        let by_name = read.routes.into_iter().map(RouteRecord::route).collect();
-        Ok(Self::new(by_name, read.digests).with_searched(searched))
+        let Text { digests, routes } = serde_json::from_str(text)?;
+        let searched = routes
+            .iter()
+            .filter(|record: &&RouteRecord<'_>| record.searched)
+            .map(|record| Arc::clone(&record.name))
+            .collect();
+        let by_name = routes.into_iter().map(RouteRecord::route).collect();
+        Ok(Self::new(by_name, digests).with_searched(searched))
     }
 }
 

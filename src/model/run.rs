@@ -73,7 +73,7 @@ pub struct Run {
     /// Every call for the bridge that was seen, with a hash of its content; `None` if only its
     /// answer was seen.
     taken: HashMap<Key, Option<u64>>,
-    /// How many calls were forgotten.
+    /// Calls of a run that has ended: only their number is still asked for.
     forgotten: usize,
     /// While the past is being read: the calls without an answer so far, in their order.
     held: Option<Vec<(Call, Work)>>,
@@ -181,7 +181,7 @@ impl Run {
         self.taken.get(&key).is_some_and(Option::is_some)
     }
 
-    /// How many calls for the bridge were seen.
+    /// The number of calls for the bridge, those included that [`Self::forget_calls`] dropped.
     pub fn calls(&self) -> usize {
         self.forgotten + self.taken.values().filter(|content| content.is_some()).count()
     }

@@ -116,7 +116,8 @@ impl InputSchema {
         })
     }
 
-    /// The same; `None` if they were not looked for yet.
+    /// [`Self::unchecked`], without looking: `None` if nothing has looked yet. A look compiles the
+    /// schema, which takes too long where all tools of a backend are listed.
     pub fn unchecked_so_far(&self) -> Option<&[String]> {
         self.unchecked.get().map(Vec::as_slice)
     }

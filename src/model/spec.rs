@@ -296,7 +296,8 @@ impl Table {
         one.with_names(|name| replacements.get(name).unwrap_or(name).clone())
     }
 
-    /// Gives other names to those of `names` that the caller has taken.
+    /// Gives other names to those of `names` that the caller has for its own tools. The table keeps
+    /// both: the caller's name leads nowhere here, and the new one to the bridge's tool.
     fn rename<'a>(
         &mut self,
         names: impl Iterator<Item = &'a Arc<str>>,
@@ -405,6 +406,9 @@ impl Spec {
         Ok(self.write(offer, chosen, &in_place))
     }
 
+    /// Writes the refs and the run's table from one offer, so that every name in the run leads where
+    /// its definition came from. The caller's refs keep their text and names. A tool of the bridge
+    /// with a name of the caller's gets another one: otherwise its calls would reach the wrong tool.
     fn write(
         &self,
         offer: &Offer,
@@ -450,7 +454,9 @@ impl Spec {
         Injected { body: self.splice(list), table, counts }
     }
 
-    /// The body with `list` as its `tools`.
+    /// The body with `list` as its `tools`, in pieces of the text that came. Reading the spec into
+    /// values and writing it again would change its numbers, escapes and order, and would copy its
+    /// attachments.
     fn splice(&self, list: Vec<Bytes>) -> Vec<Bytes> {
         if list.is_empty() && self.refs.is_empty() {
             return self.untouched();

@@ -55,8 +55,8 @@ impl Trace {
             return None;
         }
         // Several headers are one list.
-        let state = states.iter().map(|state| state.trim()).collect::<Vec<_>>().join(",");
-        let state = Some(state).filter(|state| is_state(state));
+        let list = states.iter().map(|state| state.trim()).collect::<Vec<_>>().join(",");
+        let state = if is_state(&list) { Some(list) } else { None };
         Some(Self { parent: parent.to_owned(), state })
     }
 

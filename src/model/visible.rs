@@ -15,12 +15,12 @@ pub fn first(names: &[String]) -> String {
 
 /// The first `most` of `names`, and how many more there are.
 pub fn at_most(names: &[String], most: usize) -> String {
-    let shown = names.get(..most).unwrap_or(names);
-    let more = match names.len() - shown.len() {
+    let first = names.get(..most).unwrap_or(names);
+    let more = match names.len() - first.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{}{more}", shown.join(", "))
+    format!("{}{more}", first.join(", "))
 }
 
 /// At most `most` bytes of `text`, in one line.
@@ -41,8 +41,8 @@ pub fn brief(text: &str) -> &str {
 /// Whether `c` is unwanted anywhere in a text: it steers a terminal, changes the direction of text,
 /// or is not visible at all. Line ends and tabs are allowed.
 pub fn hides(c: char) -> bool {
-    let is_layout = matches!(c, '\n' | '\t');
-    let is_unseen = matches!(
+    let layout = matches!(c, '\n' | '\t');
+    let unseen = matches!(
         c,
         // Changes the direction of what stands around it, or ends a line for some.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
@@ -54,7 +54,7 @@ pub fn hides(c: char) -> bool {
         // Private use: only its author knows the meaning.
         | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}'
     );
-    (c.is_control() && !is_layout) || is_unseen
+    (c.is_control() && !layout) || unseen
 }
 
 /// The characters of `text`, each with whether it is hidden where it stands: what [`hides`] says, but
@@ -81,7 +81,7 @@ fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
 
 /// The hidden characters of `text`.
 pub fn hidden(text: &str) -> impl Iterator<Item = char> {
-    marked(text).filter_map(|(c, hidden)| hidden.then_some(c))
+    marked(text).filter(|(_, hidden)| *hidden).map(|(c, _)| c)
 }
 
 /// `text` with what is hidden in it written out, as `\u{202e}`.

@@ -26,8 +26,8 @@ impl Asker {
             self.on = false;
             terminal::ask("\n")?;
         }
-        let line = line.trim();
-        Ok((!line.is_empty()).then(|| line.to_owned()))
+        let answer = line.trim();
+        if answer.is_empty() { Ok(None) } else { Ok(Some(answer.to_owned())) }
     }
 
     /// Yes or no; an empty line means yes, and any other answer no.

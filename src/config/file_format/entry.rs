@@ -77,20 +77,23 @@ macro_rules! backend_entry {
         impl $kind {
             /// The keys that entries of other kinds have too.
             pub fn common_keys(&self) -> CommonKeys<'_> {
-                CommonKeys {
+                let every_kind = CommonKeys {
                     required: self.required.as_ref(),
                     pending_after: self.pending_after.as_ref(),
                     max_result: self.max_result.as_ref(),
                     redact: self.redact.as_ref(),
                     concurrency: self.concurrency.as_ref(),
                     quota: self.quota.as_ref(),
+                    ..CommonKeys::default()
+                };
+                CommonKeys {
                     $(
                         on_unavailable: self.on_unavailable.as_ref(),
                         $refresh: self.$refresh.as_ref(),
                         call_timeout: self.call_timeout.as_ref(),
                         $pin: self.$pin.as_ref(),
                     )?
-                    ..CommonKeys::default()
+                    ..every_kind
                 }
             }
         }

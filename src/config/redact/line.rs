@@ -28,27 +28,30 @@ static KEY: LazyLock<Regex> = LazyLock::new(|| {
 
 /// What looks like a secret in the URLs of `text`, a message.
 pub(super) fn in_urls(text: &str) -> Vec<Range<usize>> {
-    let parameter = |captures: Captures<'_>| {
-        let (name, value) = (captures.get(1)?, captures.get(2)?);
-        let is_parameter = text.get(..name.start())?.ends_with(['?', '&']);
-        let is_reference = reference_end(text, value.start()).is_some();
-        (is_parameter && looks_secret(name.as_str()) && !is_reference).then(|| value.range())
-    };
+    let parameters = ASSIGNMENT.captures_iter(text).filter_map(|captures| {
+        let before = text.get(..captures.get(1)?.start())?;
+        if before.ends_with(['?', '&']) { secret_value(text, &captures) } else { None }
+    });
     let users = USER_INFO.captures_iter(text).filter_map(|captures| Some(captures.get(1)?.range()));
-    users.chain(ASSIGNMENT.captures_iter(text).filter_map(parameter)).collect()
+    users.chain(parameters).collect()
 }
 
 /// What looks like a secret in `text`, a line of the file.
 pub(super) fn by_looks(text: &str) -> Vec<Range<usize>> {
-    let value = |captures: Captures<'_>| {
-        let (name, value) = (captures.get(1)?, captures.get(2)?);
-        let is_reference = reference_end(text, value.start()).is_some();
-        (looks_secret(name.as_str()) && !is_reference).then(|| value.range())
-    };
     let users = USER_INFO.captures_iter(text).filter_map(|captures| Some(captures.get(1)?.range()));
-    let assigned = ASSIGNMENT.captures_iter(text).filter_map(value);
-    let options = OPTION.captures_iter(text).filter_map(value);
-    users.chain(assigned).chain(options).filter(|range| !range.is_empty()).collect()
+    let assignments = ASSIGNMENT.captures_iter(text);
+    let values = assignments.chain(OPTION.captures_iter(text));
+    let secrets = values.filter_map(|captures| secret_value(text, &captures));
+    users.chain(secrets).filter(|range| !range.is_empty()).collect()
+}
+
+/// The value in `captures`, if its name says that it is a secret. A reference may be shown.
+fn secret_value(text: &str, captures: &Captures<'_>) -> Option<Range<usize>> {
+    let (name, value) = (captures.get(1)?, captures.get(2)?);
+    if !looks_secret(name.as_str()) || reference_end(text, value.start()).is_some() {
+        return None;
+    }
+    Some(value.range())
 }
 
 /// All of a line behind its first key; all of it, if it has no key: it may belong to a value of
@@ -58,19 +61,22 @@ pub(super) fn after_key(line: &str) -> Option<Range<usize>> {
     let start = KEY.find(line).map_or(indent, |key| key.end());
     let end = line.trim_end().len();
     let value = line.get(start..end).unwrap_or_default();
-    let is_plain = matches!(value, "true" | "false") || !value.contains(char::is_alphanumeric);
-    if is_plain { None } else { Some(start..end) }
+    if matches!(value, "true" | "false") || !value.contains(char::is_alphanumeric) {
+        return None;
+    }
+    Some(start..end)
 }
 
 /// The comment in a line whose keys and values are at `tokens`.
 pub(super) fn comment(line: &str, tokens: &[Range<usize>]) -> Option<Range<usize>> {
-    let is_free = |at: usize| {
+    for (at, _) in line.match_indices('#') {
         let before = line.get(..at).unwrap_or_default();
         let stands_alone = before.is_empty() || before.ends_with([' ', '\t']);
-        stands_alone && !tokens.iter().any(|token| token.contains(&at))
-    };
-    let at = line.match_indices('#').map(|(at, _)| at).find(|at| is_free(*at))?;
-    Some(at..line.trim_end().len())
+        if stands_alone && !tokens.iter().any(|token| token.contains(&at)) {
+            return Some(at..line.trim_end().len());
+        }
+    }
+    None
 }
 
 /// `ranges` in their order, with those that overlap or touch as one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Defaults, Inherited, Validator, all, everybody_writes, mistakes};
 use crate::config::{
-    A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Signers, Target, file_format,
+    A2a, At, Backend, CardSource, Dialect, List, NodeId, Pin, Signers, Target, file_format,
 };
 use crate::model::BackendName;
 use crate::public_keys::PublicKey;
@@ -63,9 +63,7 @@ impl Validator<'_> {
             }
             _ => Target::unresolved("a2a"),
         };
-        let naming = Naming::default();
-        let keys = entry.common_keys();
-        let backend = self.backend(name, target, naming, &keys, &defaults, inherited);
+        let backend = self.backend(name, target, &entry.common_keys(), &defaults, inherited);
         Backend { approve: self.approve_agent(name, entry.approve.as_ref()), ..backend }
     }
 

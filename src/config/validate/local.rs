@@ -13,8 +13,7 @@ use super::{Defaults, Inherited, Validator, all, mistakes};
 use crate::config::document::{Kind, Node};
 use crate::config::file_format::CommonKeys;
 use crate::config::{
-    Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, Pin, SchemaMap, Target,
-    file_format,
+    Action, At, Backend, Dialect, HttpMethod, Local, NodeId, Pin, SchemaMap, Target, file_format,
 };
 use crate::model::json::quoted;
 use crate::model::{BackendName, InputSchema};
@@ -38,7 +37,7 @@ impl Validator<'_> {
         let keys = CommonKeys { call_timeout: entry.timeout.as_ref(), ..entry.common_keys() };
         let tool = input.zip(action).map(|(input, action)| Local { input, action });
         let target = tool.map_or(Target::unresolved("local"), Target::Local);
-        self.backend(name, target, Naming::default(), &keys, &defaults, inherited)
+        self.backend(name, target, &keys, &defaults, inherited)
     }
 
     /// The tool's definition for MANTYX: only the members that the file has.

@@ -33,8 +33,7 @@ impl Validator<'_> {
             pin: Pin::Warn,
         };
         let target = target.map_or(Target::unresolved("mcp"), Target::Mcp);
-        let backend =
-            self.backend(name, target, naming, &entry.common_keys(), &defaults, inherited);
+        let backend = self.backend(name, target, &entry.common_keys(), &defaults, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
         let keys = StartKeys {
@@ -43,7 +42,7 @@ impl Validator<'_> {
             start_timeout: entry.start_timeout.as_ref(),
         };
         let start = self.start(&keys, inherited.programs.start);
-        Backend { trust_annotations, approve, start, ..backend }
+        Backend { naming, trust_annotations, approve, start, ..backend }
     }
 
     fn target(

@@ -100,6 +100,8 @@ impl Validator<'_> {
         }
     }
 
+    /// The program of an entry. Its own variables win over those of `programs.env`; its arguments are
+    /// read last, as `${NAME}` in them stands for one of its variables first.
     pub(super) fn program(
         &self,
         keys: &ProgramKeys<'_>,

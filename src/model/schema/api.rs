@@ -54,8 +54,8 @@ fn bad_pattern(schema: &Value, place: &str) -> Option<String> {
     if pattern.is_some_and(|pattern| !is_pattern(pattern)) {
         return Some(format!("{place}/pattern"));
     }
-    let named = keywords.get("patternProperties").and_then(Value::as_object);
-    if named.is_some_and(|named| !named.keys().all(|pattern| is_pattern(pattern))) {
+    let properties = keywords.get("patternProperties").and_then(Value::as_object);
+    if properties.is_some_and(|all| !all.keys().all(|pattern| is_pattern(pattern))) {
         return Some(format!("{place}/patternProperties"));
     }
     let below = steps(keywords, place);
@@ -69,24 +69,25 @@ fn edited(text: &str, pointer: &str, instead: Option<&str>) -> Option<String> {
         Some((key, rest)) => (key, format!("/{rest}")),
         None => (pointer.strip_prefix('/')?, String::new()),
     };
-    let change = |value: &str| match rest.is_empty() {
-        true => instead.map(str::to_owned),
-        false => Some(edited(value, &rest, instead).unwrap_or_else(|| value.to_owned())),
+    let change = |value: &str| {
+        if rest.is_empty() {
+            return instead.map(str::to_owned);
+        }
+        Some(edited(value, &rest, instead).unwrap_or_else(|| value.to_owned()))
     };
     if text.trim_start().starts_with('[') {
         let place: usize = key.parse().ok()?;
         let items = elements(text).ok()?.into_iter().enumerate();
-        let written = items.filter_map(|(at, item)| match at == place {
-            true => change(item.get()),
-            false => Some(item.get().to_owned()),
+        let texts = items.filter_map(|(at, item)| {
+            if at == place { change(item.get()) } else { Some(item.get().to_owned()) }
         });
-        return Some(format!("[{}]", written.collect::<Vec<_>>().join(",")));
+        return Some(format!("[{}]", texts.collect::<Vec<_>>().join(",")));
     }
     let members = Members::read(text).ok()?.0.into_iter();
-    let written = members.filter_map(|(name, value)| {
+    let texts = members.filter_map(|(name, value)| {
         let value =
             if escaped(&name) == key { change(value.get())? } else { value.get().to_owned() };
         Some(format!("{}:{value}", quoted(&name)))
     });
-    Some(format!("{{{}}}", written.collect::<Vec<_>>().join(",")))
+    Some(format!("{{{}}}", texts.collect::<Vec<_>>().join(",")))
 }

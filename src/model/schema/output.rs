@@ -30,11 +30,13 @@ fn is_good(root: &Value) -> bool {
 /// Whether clients can compile `schema`, which is at `place` of `root`, and all schemas in it.
 fn are_good(root: &Value, schema: &Value, place: &str) -> bool {
     let Some(keywords) = schema.as_object() else { return true };
-    let has_base = !place.is_empty() && keywords.contains_key("$id");
+    // A base of its own gives all references below another meaning.
+    if !place.is_empty() && keywords.contains_key("$id") {
+        return false;
+    }
     let are_followed = references(keywords).all(|target| followed(root, target).is_some());
     let mut below = steps(keywords, place).into_iter();
-    !has_base
-        && are_followed
+    are_followed
         && is_plain(keywords)
         && below.all(|Step { place, schema, .. }| are_good(root, schema, &place))
 }
@@ -43,11 +45,13 @@ fn are_good(root: &Value, schema: &Value, place: &str) -> bool {
 fn is_plain(keywords: &Map<String, Value>) -> bool {
     let has = |key: &str| keywords.contains_key(key);
     // `id` is of draft 4, and OpenAPI wants a type beside `nullable`.
-    let is_foreign = has("id") || has("nullable") && !has("type");
+    if has("id") || has("nullable") && !has("type") {
+        return false;
+    }
     let pattern = keywords.get("pattern").and_then(Value::as_str);
-    let named = keywords.get("patternProperties").and_then(Value::as_object);
-    let mut patterns = pattern.into_iter().chain(named.into_iter().flatten().map(|(k, _)| &**k));
-    !is_foreign && patterns.all(is_unicode_pattern)
+    let properties = keywords.get("patternProperties").and_then(Value::as_object);
+    let keys = properties.into_iter().flatten().map(|(key, _)| &**key);
+    pattern.into_iter().chain(keys).all(is_unicode_pattern)
 }
 
 /// Whether JavaScript takes `pattern` with the flag `u`, which clients set.

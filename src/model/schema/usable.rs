@@ -221,8 +221,9 @@ fn unfollowed(root: &Value) -> Option<Bad> {
             let why = "references below it have a base of their own".to_owned();
             return Some(Bad { place: format!("{place}/{key}"), why });
         }
-        let found = steps(keywords, place);
-        found.into_iter().find_map(|Step { place, schema, .. }| search(root, schema, &place))
+        steps(keywords, place)
+            .into_iter()
+            .find_map(|Step { place, schema, .. }| search(root, schema, &place))
     }
     search(root, root, "")
 }
@@ -238,8 +239,10 @@ pub(super) fn references(keywords: &Map<String, Value>) -> impl Iterator<Item = 
 pub(super) fn followed<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     // A JSON pointer that is the same text in an address.
-    let is_plain = pointer.is_empty() || pointer.starts_with('/') && !pointer.contains('%');
-    if is_plain { root.pointer(pointer) } else { None }
+    if pointer.is_empty() || pointer.starts_with('/') && !pointer.contains('%') {
+        return root.pointer(pointer);
+    }
+    None
 }
 
 /// Where a part of a schema belongs.
@@ -298,11 +301,10 @@ impl Cut {
         if let Some((place, keyword)) = turned {
             return Some(Self::Keyword(place, keyword.to_owned()));
         }
-        let is_root = place.is_empty();
         match keyword.as_deref() {
             // Up to draft 7, the keywords beside a reference mean nothing.
             None | Some("$ref" | "$dynamicRef" | "$recursiveRef" | "$id" | "id") => {
-                (!is_root).then_some(Self::Schema(place))
+                if place.is_empty() { None } else { Some(Self::Schema(place)) }
             }
             Some("$schema") => None,
             Some(keyword) => Some(Self::Keyword(place, keyword.to_owned())),
@@ -344,8 +346,8 @@ fn belong_together(one: &str, other: &str) -> bool {
 fn relax(schema: &mut Value) {
     let Value::Object(keywords) = schema else { return };
     keywords.retain(|key, value| {
-        let is_turned = TURNING.contains(&key.as_str()) && has_reference(value);
-        !key.starts_with("unevaluated") && !is_turned
+        let turns_reference = TURNING.contains(&key.as_str()) && has_reference(value);
+        !key.starts_with("unevaluated") && !turns_reference
     });
     each_subschema(keywords, &mut relax);
 }
