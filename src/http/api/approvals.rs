@@ -164,12 +164,7 @@ impl Api {
         }
         let body = self.read_json(&mut asked, MAX_DECISION).await?;
         let ApiRequest { mut caller, request, segment: id } = asked;
-        // Another replica may have listed it a moment ago.
-        if let Some(replica) = self.runs.journal().replica()
-            && self.runs.calls.approvals.get(None, &id).is_none()
-        {
-            self.runs.calls.approvals.look(replica).await.ok();
-        }
+        self.runs.calls.look_for_approval(&id).await;
         // A reload may have removed the right while the body or the database's answer arrived.
         if !caller.app.is_operator() {
             caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
@@ -199,16 +194,14 @@ impl Api {
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::new(&self.runs, &caller, request.headers());
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
-        let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
-        let approvals = &self.runs.calls.approvals;
-        let decided = match (seen, self.runs.journal().replica()) {
-            (None, _) => Err(Undecidable::Unknown),
-            (_, None) => approvals.decide(caller.sees(), &id, decision),
-            (_, Some(replica)) => {
-                approvals.decide_with(replica, caller.sees(), &id, decision).await
-            }
+        let may_decide =
+            seen.is_some_and(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
+        let verdict = if may_decide {
+            self.runs.calls.decide_approval(caller.sees(), &id, decision).await
+        } else {
+            Err(Undecidable::Unknown)
         };
-        match decided {
+        match verdict {
             Ok(approval) => Ok(response::json(&Shown::new(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,

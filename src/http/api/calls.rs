@@ -20,7 +20,6 @@ use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
 use crate::calls::once::NotAnswered;
 use crate::config::error::did_you_mean;
-use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Own, member, pending};
@@ -244,9 +243,7 @@ impl Api {
         let made = self.clone().make(origin, asked);
         let answer = match once {
             None => made.await,
-            Some((key, digest)) => {
-                self.runs.calls.once((app, key), RequestRecord::new(digest), made).await
-            }
+            Some((key, digest)) => self.runs.calls.once_for_app((app, key), digest, made).await,
         };
         match answer {
             Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
@@ -312,14 +309,14 @@ impl Api {
         let Call { tool_use, name, args, .. } = call;
         // No header has a line end, so that no Idempotency-Key is the same.
         let key = format!("loom\n{:?} {:?} {tool_use:?}", set.run, set.id);
-        let record = RequestRecord::new(of.origin.digest(&format!("{name}\n{}", args.get())));
+        let digest = of.origin.digest(&format!("{name}\n{}", args.get()));
         let made = self.clone().make_one(Arc::clone(of), place);
         let work = async move {
             let (result, no_call) = made.await?;
             if no_call { Err(NotAnswered::NoCall(result)) } else { Ok(result) }
         };
         let key = (of.origin.app.name.clone(), key);
-        match self.runs.calls.once(key, record, work).await {
+        match self.runs.calls.once_for_app(key, digest, work).await {
             Ok(result) => Ok((result, false)),
             Err(NotAnswered::NoCall(result)) => Ok((result, true)),
             Err(why) => {

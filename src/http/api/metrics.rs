@@ -268,11 +268,10 @@ fn certificate(tls: &Tls) -> Named {
 }
 
 fn journal(runs: &RunStore) -> Vec<Named> {
-    let health = runs.journal().health();
-    let counted = runs.journal().metrics();
-    let replicas = runs.journal().replica().map_or(0, |replica| replica.members().0.len());
+    let health = runs.storage_health();
+    let counted = runs.storage_metrics();
     vec![
-        ("replicas", gauge(count(replicas))),
+        ("replicas", gauge(count(runs.group().len()))),
         ("runs_taken_over", counter(counted.taken_over.get())),
         ("runs_lost", counter(counted.lost.get())),
         ("journal_bytes", gauge(as_f64(health.bytes))),

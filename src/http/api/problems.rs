@@ -17,11 +17,11 @@ use crate::backend::registry::Snapshot;
 use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
-use crate::journal::Replica;
 use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
+use crate::run_store::Obstacle;
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_ANEW, OpenError};
 
@@ -140,31 +140,29 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
 
 /// What is wrong with the journal, with the other replicas, and with the state directory.
 fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
-    let journal = api.runs.journal().health();
-    let replica = api.runs.journal().replica();
-    let in_the_way = match (replica.is_some(), journal.is_full) {
-        (true, _) => cure("database"),
-        (false, true) => cure("full"),
-        (false, false) => cure("journal"),
+    let storage = api.runs.storage_health();
+    let cure_of_error = match storage.obstacle {
+        Obstacle::Database => cure("database"),
+        Obstacle::FullFile => cure("full"),
+        Obstacle::Disk => cure("journal"),
     };
-    let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
-    let doubt = replica.and_then(Replica::doubt).map(|doubt| format!("{doubt}."));
+    let doubt = storage.doubt.map(|doubt| format!("{doubt}."));
     let differ = "The replicas do not reach their backends in the same way.";
     let unwritten = state.unwritten().into_iter().next();
     let exposed = "Other users of the host can read or write files of the bridge.";
     let (is_exposed, cure_of_exposed) =
         state.exposed().map(|one| (Some(one.message), one.cure)).unwrap_or_default();
     vec![
-        ("journal", guarded(journal.error, "The journal cannot be written."), in_the_way),
+        ("journal", guarded(storage.error, "The journal cannot be written."), cure_of_error),
         (
             "journal",
-            guarded(journal.rewritten, "The journal's file was removed or changed."),
+            guarded(storage.rewritten, "The journal's file was removed or changed."),
             cure("rewritten"),
         ),
         ("journal", guarded(doubt, "The database may lose writes."), cure("durability")),
-        ("journal", guarded(lost, "A part of the journal was lost."), cure("lost")),
-        ("replicas", guarded(replica.and_then(Replica::disagreement), differ), cure("replicas")),
+        ("journal", guarded(storage.loss, "A part of the journal was lost."), cure("lost")),
+        ("replicas", guarded(storage.disagreement, differ), cure("replicas")),
         ("state", guarded(unwritten, "The state directory cannot be written."), cure("state")),
         ("state", guarded(is_exposed, exposed), cure_of_exposed.into()),
     ]

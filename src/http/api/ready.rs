@@ -54,7 +54,7 @@ impl Api {
         if self.facts.leaving.is_cancelled() {
             return response::error(Code::NotReady, "The bridge is about to stop.");
         }
-        if self.runs.journal().is_away() {
+        if self.runs.database_is_away() {
             return response::error(
                 Code::NotReady,
                 "The bridge's database does not answer; `mantyx-bridge status` has the reason.",

@@ -22,9 +22,8 @@ use crate::clock::{self, millis_of, rfc3339};
 use crate::error_chain::error_chain;
 use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::model::ids::is_segment;
-use crate::model::recovery::may_have_been_driven;
 use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
-use crate::run_store::NotStarted;
+use crate::run_store::NotAttached;
 use crate::runs::{DrivenRun, NewRun};
 use crate::upstream::UpstreamCredential;
 
@@ -257,23 +256,15 @@ impl Api {
             past_is_lost,
             trace,
         };
-        if self.runs.journal().disk_fails() {
-            return Err(forward::away(self.runs.journal()));
-        }
-        match self.runs.start(new).await {
+        match self.runs.attach(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 Ok(accepted(&run))
             }
-            Err(NotStarted::Driven(known)) => known_run(&known, &app),
-            // It is driven. A restart before the disk works would lose it, as if it were handed over
-            // later.
-            Err(NotStarted::NotKept(run)) if self.runs.journal().replica().is_none() => {
-                Ok(accepted(&run))
-            }
-            Err(NotStarted::NotKept(_)) => Err(forward::away(self.runs.journal())),
+            Err(NotAttached::Driven(known)) => known_run(&known, &app),
+            Err(NotAttached::Unkept) => Err(forward::away(&self.runs)),
             // Another request has claimed the run since the look-up above.
-            Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
+            Err(NotAttached::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
                     driven_already(&eval)
                 }
@@ -308,8 +299,9 @@ impl Api {
         struct Snapshot {
             created_at: String,
         }
-        let journal = self.runs.journal();
-        let Some(loss) = journal.lost() else { return false };
+        if !self.runs.has_lost_records() {
+            return false;
+        }
         // The age is measured by MANTYX's own clock where `Date` shows it: the clocks may differ.
         let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
         let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
@@ -319,7 +311,7 @@ impl Api {
         let created =
             snapshot.and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());
         let age = created.map(|created| now.duration_since(created).unwrap_or_default());
-        may_have_been_driven(age, journal.since(loss.moment()))
+        self.runs.may_have_driven(age)
     }
 
     /// The table of a run that is handed over: the tools on offer now, and those of backends that
@@ -381,7 +373,7 @@ impl Api {
                 Err(error) => {
                     warn!(error = error_chain(&error), "cannot tell what other replicas drive");
                     // A list has what is known here; `problems` says that the database is away.
-                    named.map_or(Ok(()), |_| Err(forward::away(self.runs.journal())))?;
+                    named.map_or(Ok(()), |_| Err(forward::away(&self.runs)))?;
                 }
             }
         }

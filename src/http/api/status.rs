@@ -14,7 +14,6 @@ use super::{Api, Caller, problems};
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
 use crate::clock::{self, rfc3339};
-use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
 use crate::model::{AppName, BackendName, Offer, RefKind};
 use crate::tls;
@@ -84,7 +83,7 @@ impl Runtime {
     }
 }
 
-/// A process of the bridge that shares the journal.
+/// A process of the bridge that shares the journal's database.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Replica {
@@ -97,16 +96,14 @@ pub(crate) struct Replica {
 }
 
 fn replicas(api: &Api) -> Vec<Replica> {
-    let replica = api.runs.journal().replica();
-    let (all, own) = replica.map(Member::members).unwrap_or_default();
-    let shown = |one: Beat| Replica {
-        id: one.replica.to_string(),
-        host: one.host,
-        version: one.version,
-        since: rfc3339(one.since),
-        is_self: own == Some(one.replica),
-    };
-    all.into_iter().map(shown).collect()
+    let members = api.runs.group().into_iter().map(|member| Replica {
+        id: member.id,
+        host: member.host,
+        version: member.version,
+        since: rfc3339(member.since),
+        is_self: member.is_self,
+    });
+    members.collect()
 }
 
 /// The state of the daemon itself.

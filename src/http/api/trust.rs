@@ -159,7 +159,7 @@ impl Api {
             ));
         }
         let body = self.read_json(&mut asked, MAX_ACCEPT).await?;
-        if !self.runs.journal().is_back().await {
+        if !self.runs.database_is_back().await {
             return Err(response::error(
                 Code::NotReady,
                 "The replicas' database does not answer, so nothing was accepted. Accept again once \

@@ -26,7 +26,6 @@ use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
 use crate::http::views::Views;
-use crate::journal::Journal;
 use crate::oauth::TokenError;
 use crate::run_store::Thing;
 use crate::runs::DrivenRun;
@@ -114,10 +113,10 @@ impl<'a> Outgoing<'a> {
         let learn = || self.runs.learn(workspace, ids, &self.credential);
         let Err(error) = learn().await else { return Ok(()) };
         warn!(error = error_chain(&error), "cannot tell yet whose run or session a request is for");
-        if self.runs.journal().is_back().await && learn().await.is_ok() {
+        if self.runs.database_is_back().await && learn().await.is_ok() {
             return Ok(());
         }
-        Err(away(self.runs.journal()))
+        Err(away(self.runs))
     }
 
     /// Forwards the request as it is. If the app loses its right before the body has ended, the
@@ -214,7 +213,7 @@ impl<'a> Outgoing<'a> {
         if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
             self.runs.claim_waiting(key, app, &self.credential).await.map_err(|error| {
                 warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
-                away(self.runs.journal())
+                away(self.runs)
             })?;
         }
         Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
@@ -354,15 +353,8 @@ impl<'a> Outgoing<'a> {
 }
 
 /// The refusal while a run or session cannot be kept, or another replica's not be looked up.
-pub fn away(journal: &Journal) -> Response<Body> {
-    let why = if journal.replica().is_some() {
-        "The bridge does not reach its database, so whose run or session this is cannot be told or \
-         kept. Try again; `mantyx-bridge status` has the reason."
-    } else {
-        "The bridge cannot write its journal, so a restart would lose this run or session, and leave \
-         its calls without answers. Try again; `mantyx-bridge status` has the reason."
-    };
-    response::retry_after(response::error(Code::NotReady, why), 5)
+pub fn away(runs: &RunStore) -> Response<Body> {
+    response::retry_after(response::error(Code::NotReady, runs.reason_unkept()), 5)
 }
 
 /// The part of `resource` that another app than `app` began.

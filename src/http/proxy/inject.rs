@@ -76,20 +76,19 @@ impl Outgoing<'_> {
         self.renew(&taken.parts.headers)?;
         let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
         let is_created = response.status().is_success();
-        match (id_in(&body, "sessionId").filter(|_| is_created), tools) {
+        let session: Option<SessionId> = id_in(&body, "sessionId").filter(|_| is_created);
+        match (session, tools) {
             (Some(id), Some(tools)) => {
                 let has_ours = !table.is_empty();
                 if has_ours {
                     info!(session = %id, %app, "a session got our tools");
                 }
                 let given = (tools, taken.selection, table);
-                let key = (workspace, id);
-                let is_kept = self.runs.remember_session(key.clone(), app, given).await;
-                if !is_kept && (has_ours || self.runs.journal().replica().is_some()) {
-                    let (workspace, id) = key;
-                    self.runs.forget_session(&workspace, &id);
-                    let [workspace, id] = [workspace.as_str(), id.as_str()].map(as_segment);
-                    let path = format!("/api/v1/workspaces/{workspace}/agent-sessions/{id}");
+                let [workspace_segment, id_segment] =
+                    [workspace.as_str(), id.as_str()].map(as_segment);
+                let path =
+                    format!("/api/v1/workspaces/{workspace_segment}/agent-sessions/{id_segment}");
+                if !self.runs.remember_session((workspace, id), app, given).await {
                     return Err(self.end_unkept_session(&path).await);
                 }
             }
@@ -190,8 +189,8 @@ impl Outgoing<'_> {
     /// session has tools of the bridge.
     async fn take(&mut self, request: Request<Incoming>, has_ours: bool) -> Answered<Taken> {
         // Without its owner on record, another replica would give the run to any app that asks.
-        if !self.runs.journal().is_back().await {
-            return Err(away(self.runs.journal()));
+        if !self.runs.database_is_back().await {
+            return Err(away(self.runs));
         }
         let (mut parts, body) = request.into_parts();
         let selection = selection(&parts.headers);
@@ -278,7 +277,7 @@ impl Outgoing<'_> {
                 // Whatever MANTYX says: the app may submit the run again, and no call of both is to be
                 // made.
                 self.runs.refuse(&run).await;
-                return Err(away(self.runs.journal()));
+                return Err(away(self.runs));
             }
         }
         Ok(response)
@@ -297,8 +296,8 @@ impl Outgoing<'_> {
             return Ok((response, text, Table::empty()));
         };
         // A restart would lose the run, and leave its calls without answers.
-        if self.runs.journal().disk_fails() && !injected.table.is_empty() {
-            return Err(away(self.runs.journal()));
+        if self.runs.disk_fails() && !injected.table.is_empty() {
+            return Err(away(self.runs));
         }
         let counts = injected_header(&injected);
         let (mut response, text) = self.exchange(parts, injected.body).await?;
@@ -317,7 +316,7 @@ impl Outgoing<'_> {
         let asked = asked.await.map(|answer| answer.status().to_string());
         let outcome = asked.unwrap_or_else(|error| error_chain(&error));
         warn!(path, outcome, "asked MANTYX to end a session that cannot be kept");
-        away(self.runs.journal())
+        away(self.runs)
     }
 
     /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
