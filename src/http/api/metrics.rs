@@ -42,7 +42,7 @@ const HELP: &str = include_str!("metrics/help.txt");
 /// A metric's name, and its value or values.
 type Named = (&'static str, Box<dyn Metric>);
 
-/// The same with its help text.
+/// A row of the page: a metric with its help text.
 fn row((name, metric): Named) -> Row {
     (name, named(HELP, name), metric)
 }
@@ -74,8 +74,8 @@ impl<'a> Reader<'a> {
     /// The backends that the reader may know of.
     fn handles(self, runs: &RunStore) -> Vec<(BackendName, Arc<BackendHandle>)> {
         let handles = runs.calls.backends.handles();
-        let seen = handles.iter().filter(|(name, _)| self.sees_backend(name));
-        seen.map(|(name, backend)| (name.clone(), Arc::clone(backend))).collect()
+        let visible = handles.iter().filter(|(name, _)| self.sees_backend(name));
+        visible.map(|(name, backend)| (name.clone(), Arc::clone(backend))).collect()
     }
 }
 
@@ -84,7 +84,7 @@ impl Api {
         let runs = &self.runs;
         let reader = Reader::new(self, &asked.caller);
         let handles = reader.handles(runs);
-        let own = [
+        let groups = [
             backends(runs, &handles),
             calls(runs, &handles),
             approvals(runs),
@@ -100,42 +100,57 @@ impl Api {
             spans(runs),
             build_info(),
         ];
-        let own = own.into_iter().flatten().map(row);
+        let own_rows = groups.into_iter().flatten().map(row);
         let started = clock::now().checked_sub(self.facts.since.elapsed());
-        let of_process = of_process(started).map(row);
-        let text = page::write(own.collect(), of_process.collect());
+        let process_rows = of_process(started).map(row);
+        let text = page::write(own_rows.collect(), process_rows.collect());
         Ok(response::text(page::CONTENT_TYPE, text))
     }
 
     /// What the runs of each app are given.
     fn injected(&self, reader: Reader<'_>) -> Vec<Named> {
-        let mut all = status::injected(self, None);
-        all.retain(|of| reader.sees_app(&of.app.as_str().into()));
-        let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
-        let by = |value: fn(&Cost) -> usize| {
-            let of_backend = move |of: &OfBackend| ConstGauge::new(count(value(&of.cost)));
-            each_by([APP, BACKEND], &all, |of| {
-                of.iter().map(|of| (&*of.name, of_backend(of))).collect()
-            })
-        };
-        vec![("injected_bytes", by(|cost| cost.bytes)), ("injected_tokens", by(|cost| cost.tokens))]
+        let mut injected = status::injected(self, None);
+        injected.retain(|tools| reader.sees_app(&tools.app.as_str().into()));
+        let apps: Vec<(&str, &[OfBackend])> =
+            injected.iter().map(|tools| (tools.app.as_str(), &*tools.backends)).collect();
+        vec![
+            ("injected_bytes", costs(&apps, |cost| cost.bytes)),
+            ("injected_tokens", costs(&apps, |cost| cost.tokens)),
+        ]
     }
 
     fn of_runtimes(&self, reader: Reader<'_>) -> Vec<Named> {
-        let mut seen = self.facts.runtimes.all();
-        seen.retain(|runtime| reader.sees_app(&runtime.name));
-        let all: Vec<(&str, &Runtime)> = seen.iter().map(|it| (it.name.as_str(), &**it)).collect();
-        if all.is_empty() {
+        let mut visible = self.facts.runtimes.all();
+        visible.retain(|runtime| reader.sees_app(&runtime.name));
+        let runtimes: Vec<(&str, &Runtime)> =
+            visible.iter().map(|runtime| (runtime.name.as_str(), &**runtime)).collect();
+        if runtimes.is_empty() {
             return Vec::new();
         }
-        let ready = |it: &&Runtime| ConstGauge::new(f64::from(it.health().state == State::Ready));
-        let open = |it: &&Runtime| ConstGauge::new(count(it.open_calls()));
+        let connected = each(RUNTIME, &runtimes, |runtime| {
+            ConstGauge::new(f64::from(runtime.health().state == State::Ready))
+        });
+        let open_calls =
+            each(RUNTIME, &runtimes, |runtime| ConstGauge::new(count(runtime.open_calls())));
         vec![
-            ("runtime_connected", each(RUNTIME, &all, ready)),
-            ("runtime_open_calls", each(RUNTIME, &all, open)),
-            ("runtime_answers_refused", each(RUNTIME, &all, |it| it.refused.clone())),
+            ("runtime_connected", connected),
+            ("runtime_open_calls", open_calls),
+            (
+                "runtime_answers_refused",
+                each(RUNTIME, &runtimes, |runtime| runtime.refused.clone()),
+            ),
         ]
     }
+}
+
+/// What the tools of each backend cost the runs of each app, in the unit that `value` takes.
+fn costs(apps: &[(&str, &[OfBackend])], value: fn(&Cost) -> usize) -> Box<dyn Metric> {
+    each_by([APP, BACKEND], apps, |backends| {
+        let gauges = backends
+            .iter()
+            .map(|backend| (&*backend.name, ConstGauge::new(count(value(&backend.cost)))));
+        gauges.collect()
+    })
 }
 
 fn build_info() -> Vec<Named> {
@@ -143,49 +158,70 @@ fn build_info() -> Vec<Named> {
     vec![("build_info", each("version", &[version], |()| ConstGauge::new(1.0)))]
 }
 
+/// A backend, and what the registry knew of it at one moment.
+struct BackendState<'a> {
+    handle: &'a BackendHandle,
+    snapshot: Snapshot,
+}
+
 /// The state of each backend.
 fn backends(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Named> {
     let registry = &runs.calls.backends.registry;
-    let handles = handles.iter().map(|(name, backend)| (name.as_str(), backend));
-    let known: Vec<(&str, (&BackendHandle, Snapshot))> = handles
-        .filter_map(|(name, backend)| Some((name, (backend.as_ref(), registry.snapshot(name)?))))
+    let mut states: Vec<(&str, BackendState<'_>)> = Vec::new();
+    for (name, handle) in handles {
+        if let Some(snapshot) = registry.snapshot(name.as_str()) {
+            states.push((name.as_str(), BackendState { handle, snapshot }));
+        }
+    }
+    let refreshes: Vec<(&str, SystemTime)> = states
+        .iter()
+        .filter_map(|(name, state)| Some((*name, state.snapshot.last_refresh?)))
         .collect();
-    let refreshed: Vec<(&str, SystemTime)> =
-        known.iter().filter_map(|(name, (_, known))| Some((*name, known.last_refresh?))).collect();
-    let refreshed = each(BACKEND, &refreshed, |at| ConstGauge::new(timestamp(*at)));
-    let phase = each_by([BACKEND, STATE], &known, |(_, known)| one_of(known.phase));
-    let breaker =
-        each_by([BACKEND, STATE], &known, |(backend, _)| one_of(backend.breaker.look().0));
-    let counts = |value: fn(&Snapshot) -> u64| {
-        each(BACKEND, &known, |(_, known)| ConstCounter::new(value(known)))
-    };
-    let gauges = |value: fn(&Snapshot) -> usize| {
-        each(BACKEND, &known, |(_, known)| ConstGauge::new(count(value(known))))
-    };
-    let tools = gauges(|known| known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()));
+    let phases = each_by([BACKEND, STATE], &states, |state| one_of(state.snapshot.phase));
+    let breakers =
+        each_by([BACKEND, STATE], &states, |state| one_of(state.handle.breaker.look().0));
+    let tools = gauges(&states, |snapshot| {
+        snapshot.catalog.as_ref().map_or(0, |catalog| catalog.tool_count())
+    });
     vec![
-        ("backend_state", phase),
-        ("backend_breaker", breaker),
+        ("backend_state", phases),
+        ("backend_breaker", breakers),
         ("backend_tools", tools),
-        ("backend_last_refresh_timestamp_seconds", refreshed),
-        ("backend_failures", counts(|known| known.failures)),
-        ("backend_reconnects", counts(|known| known.connections.saturating_sub(1))),
-        ("backend_tool_changes", counts(|known| known.changes)),
-        ("backend_tools_withdrawn", gauges(|known| known.review.withdrawn())),
+        (
+            "backend_last_refresh_timestamp_seconds",
+            each(BACKEND, &refreshes, |at| ConstGauge::new(timestamp(*at))),
+        ),
+        ("backend_failures", counters(&states, |snapshot| snapshot.failures)),
+        (
+            "backend_reconnects",
+            counters(&states, |snapshot| snapshot.connections.saturating_sub(1)),
+        ),
+        ("backend_tool_changes", counters(&states, |snapshot| snapshot.changes)),
+        ("backend_tools_withdrawn", gauges(&states, |snapshot| snapshot.review.withdrawn())),
     ]
+}
+
+fn counters(states: &[(&str, BackendState<'_>)], value: fn(&Snapshot) -> u64) -> Box<dyn Metric> {
+    each(BACKEND, states, |state| ConstCounter::new(value(&state.snapshot)))
+}
+
+fn gauges(states: &[(&str, BackendState<'_>)], value: fn(&Snapshot) -> usize) -> Box<dyn Metric> {
+    each(BACKEND, states, |state| ConstGauge::new(count(value(&state.snapshot))))
 }
 
 /// The calls of each backend.
 fn calls(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Named> {
     let all: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
-    let ended = each_by([BACKEND, Ending::NAME], &all, |it| it.metrics().ended.cloned());
-    let in_flight = each(BACKEND, &all, |it| ConstGauge::new(count(it.in_flight(None))));
+    let endings =
+        each_by([BACKEND, Ending::NAME], &all, |backend| backend.metrics().ended.cloned());
+    let durations = each(BACKEND, &all, |backend| backend.metrics().duration.metric());
+    let in_flight = each(BACKEND, &all, |backend| ConstGauge::new(count(backend.in_flight(None))));
     vec![
-        ("calls", ended),
-        ("call_duration_seconds", each(BACKEND, &all, |it| it.metrics().duration.metric())),
-        ("call_turn_seconds", each(BACKEND, &all, |it| it.metrics().turn.metric())),
-        ("redactions", each(BACKEND, &all, |it| it.metrics().redacted.clone())),
+        ("calls", endings),
+        ("call_duration_seconds", durations),
+        ("call_turn_seconds", each(BACKEND, &all, |backend| backend.metrics().turn.metric())),
+        ("redactions", each(BACKEND, &all, |backend| backend.metrics().redacted.clone())),
         ("calls_in_flight", in_flight),
         ("calls_pending", gauge(count(runs.calls.history.pending()))),
     ]
@@ -201,33 +237,33 @@ fn approvals(runs: &RunStore) -> Vec<Named> {
 }
 
 fn of_runs(runs: &RunStore, reader: Reader<'_>) -> Vec<Named> {
-    let counted = &runs.context.metrics;
+    let metrics = &runs.context.metrics;
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
     // never negative.
-    let closed = counted.app_streams_closed.get();
-    let opened = counted.app_streams.get();
-    let tokens = counted.tokens.lock();
-    let tokens = tokens.iter().filter(|(app, _)| reader.sees_app(app));
-    let tokens: Vec<(&str, _)> = tokens.map(|(app, of)| (app.as_str(), of)).collect();
+    let closed = metrics.app_streams_closed.get();
+    let opened = metrics.app_streams.get();
+    let tokens_by_app = metrics.tokens.lock();
+    let visible = tokens_by_app.iter().filter(|(app, _)| reader.sees_app(app));
+    let tokens: Vec<(&str, _)> = visible.map(|(app, tokens)| (app.as_str(), tokens)).collect();
     vec![
         ("runs_driven", gauge(count(runs.driven(None)))),
-        ("runs_started", counter(counted.started.get())),
-        ("runs_ended", by_label(&counted.ended)),
-        ("run_stream_reconnects", counter(counted.reconnects.get())),
-        ("tokens", each_by([APP, TokenKind::NAME], &tokens, |of| of.cloned())),
+        ("runs_started", counter(metrics.started.get())),
+        ("runs_ended", by_label(&metrics.ended)),
+        ("run_stream_reconnects", counter(metrics.reconnects.get())),
+        ("tokens", each_by([APP, TokenKind::NAME], &tokens, |tokens| tokens.cloned())),
         ("app_streams_open", gauge(as_f64(opened.saturating_sub(closed)))),
         ("app_streams_opened", counter(opened)),
-        ("app_streams_slow", counter(counted.app_streams_slow.get())),
+        ("app_streams_slow", counter(metrics.app_streams_slow.get())),
     ]
 }
 
 fn posts(runs: &RunStore) -> Vec<Named> {
-    let counted = &runs.upstream.posts;
+    let metrics = &runs.upstream.posts;
     let mut rows: Vec<Named> = vec![
-        ("result_posts", by_label(&counted.answered)),
-        ("result_post_retries", counter(counted.retries.get())),
-        ("results_undelivered", counter(counted.failed.get())),
-        ("result_post_wait_seconds", Box::new(counted.held_back.metric())),
+        ("result_posts", by_label(&metrics.answered)),
+        ("result_post_retries", counter(metrics.retries.get())),
+        ("results_undelivered", counter(metrics.failed.get())),
+        ("result_post_wait_seconds", Box::new(metrics.held_back.metric())),
     ];
     if let Some(reachable) = runs.upstream.health().reachable {
         rows.push(("upstream_reachable", gauge(f64::from(reachable))));
@@ -246,18 +282,18 @@ fn of_requests(requests: &Requests) -> Vec<Named> {
     ]
 }
 
-fn connections(counted: &Connections) -> Vec<Named> {
-    let listeners: Vec<(_, &OfListener)> = counted.by_way.iter().collect();
-    let open = each(Way::NAME, &listeners, |of| {
+fn connections(metrics: &Connections) -> Vec<Named> {
+    let listeners: Vec<(_, &OfListener)> = metrics.by_way.iter().collect();
+    let open = each(Way::NAME, &listeners, |listener| {
         // Read in this order: a connection that closes meanwhile was opened before.
-        let closed = of.closed.get();
-        ConstGauge::new(as_f64(of.opened.get().saturating_sub(closed)))
+        let closed = listener.closed.get();
+        ConstGauge::new(as_f64(listener.opened.get().saturating_sub(closed)))
     });
     vec![
-        ("connections", each(Way::NAME, &listeners, |of| of.opened.clone())),
+        ("connections", each(Way::NAME, &listeners, |listener| listener.opened.clone())),
         ("connections_open", open),
-        ("connections_evicted", each(Way::NAME, &listeners, |of| of.evicted.clone())),
-        ("tls_handshakes_failed", by_label(&counted.handshakes_failed)),
+        ("connections_evicted", each(Way::NAME, &listeners, |listener| listener.evicted.clone())),
+        ("tls_handshakes_failed", by_label(&metrics.handshakes_failed)),
     ]
 }
 
@@ -269,15 +305,15 @@ fn certificate(tls: &Tls) -> Named {
 
 fn journal(runs: &RunStore) -> Vec<Named> {
     let health = runs.storage_health();
-    let counted = runs.storage_metrics();
+    let metrics = runs.storage_metrics();
     vec![
         ("replicas", gauge(count(runs.group().len()))),
-        ("runs_taken_over", counter(counted.taken_over.get())),
-        ("runs_lost", counter(counted.lost.get())),
+        ("runs_taken_over", counter(metrics.taken_over.get())),
+        ("runs_lost", counter(metrics.lost.get())),
         ("journal_bytes", gauge(as_f64(health.bytes))),
         ("journal_writable", gauge(f64::from(health.error.is_none()))),
-        ("journal_commit_duration_seconds", Box::new(counted.commits.metric())),
-        ("journal_errors", counter(counted.errors.get())),
+        ("journal_commit_duration_seconds", Box::new(metrics.commits.metric())),
+        ("journal_errors", counter(metrics.errors.get())),
     ]
 }
 
@@ -291,10 +327,10 @@ fn audit(audit: &Audit) -> Vec<Named> {
 }
 
 fn spans(runs: &RunStore) -> Vec<Named> {
-    let Some(counted) = runs.context.traces.counted() else { return Vec::new() };
+    let Some(metrics) = runs.context.traces.counted() else { return Vec::new() };
     vec![
-        ("spans_exported", counter(counted.exported.get())),
-        ("spans_dropped", by_label(&counted.dropped)),
+        ("spans_exported", counter(metrics.exported.get())),
+        ("spans_dropped", by_label(&metrics.dropped)),
     ]
 }
 
