@@ -421,7 +421,9 @@ impl Authenticator {
         }
         match (self.auth, settings.apps.first()) {
             (Auth::Off, Some(first)) => Ok(Caller::app(Arc::clone(&first.app), None)),
-            _ if credentials.iter().any(|(_, token)| token.is_some()) => Err(AuthRefusal::WrongToken),
+            _ if credentials.iter().any(|(_, token)| token.is_some()) => {
+                Err(AuthRefusal::WrongToken)
+            }
             _ => Err(AuthRefusal::NoToken),
         }
     }

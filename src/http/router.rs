@@ -69,10 +69,8 @@ impl Route {
                 .map_or(Self::Ambiguous, |(proxied, resource)| Self::Proxied(proxied, resource));
         }
         let segments: Vec<String> = path.split('/').skip(1).map(decoded).collect();
-        let routes: Vec<(&OwnRoute, String)> = ROUTES
-            .iter()
-            .filter_map(|own| Some((own, own.matches(&segments)?)))
-            .collect();
+        let routes: Vec<(&OwnRoute, String)> =
+            ROUTES.iter().filter_map(|own| Some((own, own.matches(&segments)?))).collect();
         let has = |method: &str| routes.iter().any(|(own, _)| own.method == method);
         let other = match (has("GET"), has("POST")) {
             (true, true) if has("DELETE") => Self::WrongMethod("GET, HEAD, POST, DELETE"),

@@ -216,8 +216,8 @@ impl Service {
         let query = request.uri().query().unwrap_or_default();
         let ticket = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "ticket");
         let token = ticket.and_then(|(_, ticket)| self.auth.sessions.follow(&ticket));
-        let sign_in = token
-            .and_then(|token| Some(SignIn { token, app: self.auth.app_of(token, client)? }));
+        let sign_in =
+            token.and_then(|token| Some(SignIn { token, app: self.auth.app_of(token, client)? }));
         match sign_in {
             Some(sign_in) => self.let_in(&sign_in, request.headers(), client),
             None => status_page::sign_in(Some(
@@ -234,10 +234,8 @@ impl Service {
         let mut span = self.span(&mut admitted);
         let Admitted { caller, request, .. } = &admitted;
         // The operator without an app cannot be removed by a reload.
-        let app = caller
-            .as_ref()
-            .map(|caller| Arc::clone(&caller.app))
-            .filter(|app| !app.is_operator());
+        let app =
+            caller.as_ref().map(|caller| Arc::clone(&caller.app)).filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
         let mut response = self.dispatch(admitted).await;
         // An open stream gives no lasting right, just as an open connection does not.

@@ -119,11 +119,7 @@ impl Sessions {
             let oldest = links.iter().position(|link| link.token == token);
             oldest.and_then(|oldest| links.remove(oldest));
         }
-        links.push_back(Link {
-            ticket: hash(&ticket),
-            token,
-            until: Instant::now() + LINK_LIFE,
-        });
+        links.push_back(Link { ticket: hash(&ticket), token, until: Instant::now() + LINK_LIFE });
         Ok(ticket)
     }
 
