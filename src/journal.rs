@@ -50,7 +50,7 @@ use self::batch::{Job, Waiter};
 use self::desk::{Desk, FAST};
 use self::lock::Lock;
 pub use self::postgres::{
-    Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
+    DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
     CallKey, Change, ConversationRecord, Kept, LossRecord, RequestKey, RequestRecord, Slot,

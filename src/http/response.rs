@@ -135,7 +135,7 @@ impl<B: Source, C: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Pa
         if let Err(error) = (self.check)() {
             return Poll::Ready(Some(Err(error)));
         }
-        Poll::Ready(frame.map(|it| it.map_err(|error| ReadError::Broken(error.to_string()))))
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| ReadError::Broken(error.to_string()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -183,10 +183,10 @@ async fn collect(body: impl Source, limit: usize, mut whole: Buffer) -> Result<B
 /// after they have sent everything. They would take a connection that closes before that for a
 /// broken one, and never see the error.
 async fn read_past(mut body: Paced<impl Source>, limit: usize) -> Result<(), ReadError> {
-    let mut left = limit;
+    let mut remaining = limit;
     while let Some(frame) = body.frame().await {
         let length = frame?.into_data().map_or(0, |data| data.len());
-        left = left.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
+        remaining = remaining.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
     }
     Ok(())
 }
@@ -214,11 +214,11 @@ pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body
 /// A body that holds `guard` until it was sent, or its client has gone.
 pub fn holding(body: Body, guard: impl Send + 'static) -> Body {
     // No error is changed; the closure owns the guard for as long as the body lives.
-    let keep = move |error| {
-        let _held = &guard;
+    let guarded = body.map_err(move |error| {
+        let _guard = &guard;
         error
-    };
-    body.map_err(keep).boxed_unsync()
+    });
+    guarded.boxed_unsync()
 }
 
 /// An event stream.
@@ -340,8 +340,8 @@ pub fn with_header(
 /// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let refused = error(Code::MethodNotAllowed, &message);
-    with_header(refused, header::ALLOW, HeaderValue::from_static(allow))
+    let refusal = error(Code::MethodNotAllowed, &message);
+    with_header(refusal, header::ALLOW, HeaderValue::from_static(allow))
 }
 
 #[cfg(test)]

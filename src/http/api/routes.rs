@@ -179,15 +179,18 @@ impl OwnRoute {
     /// The segment in place of the braces, if the segments of a path match this route.
     pub fn matches(&self, segments: &[String]) -> Option<String> {
         let pattern: Vec<&str> = self.path.split('/').skip(1).collect();
-        let mut found = String::new();
-        for (wanted, segment) in pattern.iter().zip(segments) {
-            if wanted.starts_with('{') {
-                found.clone_from(segment);
-            } else if wanted != segment {
+        if pattern.len() != segments.len() {
+            return None;
+        }
+        let mut in_braces = String::new();
+        for (part, segment) in pattern.iter().zip(segments) {
+            if part.starts_with('{') {
+                in_braces.clone_from(segment);
+            } else if part != segment {
                 return None;
             }
         }
-        (pattern.len() == segments.len()).then_some(found)
+        Some(in_braces)
     }
 
     const fn access(mut self, access: Access) -> Self {

@@ -32,7 +32,11 @@ impl Bucket {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + since * rate.per_second).min(rate.burst);
         self.at = now;
-        (self.left < 1.0).then(|| Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+        if self.left < 1.0 {
+            Some(Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+        } else {
+            None
+        }
     }
 
     /// Whether a new bucket would be in the same state.

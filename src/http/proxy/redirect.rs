@@ -49,8 +49,10 @@ pub(super) fn redirect(
 
 /// `target` as a path of the bridge; `None` if it is not below `base`.
 fn below_bridge(base: &Url, target: &Url) -> Option<HeaderValue> {
-    let is_plain = target.username().is_empty() && target.password().is_none();
-    if target.origin() != base.origin() || !is_plain {
+    if target.origin() != base.origin()
+        || !target.username().is_empty()
+        || target.password().is_some()
+    {
         return None;
     }
     let path = target.path().strip_prefix(base.path().trim_end_matches('/'))?;

@@ -83,17 +83,20 @@ impl Gate {
                     }
                 },
                 At::Head => {
-                    let known = self.held.len();
+                    let old_length = self.held.len();
                     self.held.extend_from_slice(rest);
                     // The end of the head may lie across the old and the new bytes.
-                    let Some(end) = head_end(&self.held, known.saturating_sub(3)) else { break };
+                    let Some(end) = head_end(&self.held, old_length.saturating_sub(3)) else {
+                        break;
+                    };
                     let mut head = std::mem::take(&mut self.held);
                     head.truncate(end);
-                    match self.admit(&head) {
-                        true => self.ready.append(&mut head),
-                        false => self.refuse(),
+                    if self.admit(&head) {
+                        self.ready.append(&mut head);
+                    } else {
+                        self.refuse();
                     }
-                    rest = rest.get(end.saturating_sub(known)..).unwrap_or_default();
+                    rest = rest.get(end.saturating_sub(old_length)..).unwrap_or_default();
                     continue;
                 }
                 _ => self.body(rest),
@@ -174,9 +177,9 @@ impl Gate {
     /// How many of `bytes` belong to the present body.
     fn body(&mut self, bytes: &[u8]) -> usize {
         let At::Body(left) = self.at else { return bytes.len() };
-        let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.at = At::body(left - taken as u64);
-        taken
+        let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.at = At::body(left - length as u64);
+        length
     }
 }
 
