@@ -99,7 +99,7 @@ impl Clients {
         Self { own, origin: url.map(Url::origin), others, socket: None }
     }
 
-    /// The same, for a server on this unix socket, if there is one.
+    /// The clients for a server that listens on the unix socket `path`, if there is one.
     pub fn on_socket(self, path: Option<&std::path::Path>) -> Self {
         Self { socket: path.map(over_unix), ..self }
     }

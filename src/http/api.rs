@@ -153,8 +153,8 @@ impl Api {
     }
 
     /// Answers a request by `handler`, unless a form of a page may have sent it.
-    pub async fn handle(&self, handler: ApiHandler, asked: ApiRequest) -> Response<Body> {
-        let request = &asked.request;
+    pub async fn handle(&self, handler: ApiHandler, incoming: ApiRequest) -> Response<Body> {
+        let request = &incoming.request;
         // A request that changes something has to declare JSON: a form on a foreign page cannot do
         // that, so such a page cannot make a browser send the request.
         let says_nothing =
@@ -162,17 +162,17 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        let app = asked.caller.app.name.clone();
-        let answer = handler(self, asked).await.unwrap_or_else(|refusal| refusal);
+        let app = incoming.caller.app.name.clone();
+        let answer = handler(self, incoming).await.unwrap_or_else(|refusal| refusal);
         views::paid_for(&app, answer).await.unwrap_or_else(Into::into)
     }
 
     /// Answers a request from what the bridge holds.
-    pub async fn view(&self, handler: NowHandler, mut asked: ApiRequest) -> Response<Body> {
-        let app = asked.caller.app.name.clone();
+    pub async fn view(&self, handler: NowHandler, mut incoming: ApiRequest) -> Response<Body> {
+        let app = incoming.caller.app.name.clone();
         let answer = self.write(&app, move |api| {
-            api.renew(&mut asked)?;
-            handler(api, &asked)
+            api.renew(&mut incoming)?;
+            handler(api, &incoming)
         });
         answer.await
     }
@@ -189,23 +189,23 @@ impl Api {
         answer.await.unwrap_or_else(Into::into)
     }
 
-    fn status(&self, asked: &ApiRequest) -> Answered {
-        Ok(response::json(&status::status(self, &asked.caller)))
+    fn status(&self, incoming: &ApiRequest) -> Answered {
+        Ok(response::json(&status::status(self, &incoming.caller)))
     }
 
     /// The JSON body of a request. The error is the refusal, for the app.
     ///
     /// Once the body is there, the caller is authenticated again: a body can take an hour to arrive.
-    async fn read_json(&self, asked: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
-        let body = json_body(&mut asked.request, limit).await?;
-        self.renew(asked)?;
+    async fn read_json(&self, incoming: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
+        let body = json_body(&mut incoming.request, limit).await?;
+        self.renew(incoming)?;
         Ok(body)
     }
 
     /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have removed
     /// the app, or given it another token or other rights, and the session may have ended.
-    fn renew(&self, asked: &mut ApiRequest) -> Answered<()> {
-        let ApiRequest { caller, request, .. } = asked;
+    fn renew(&self, incoming: &mut ApiRequest) -> Answered<()> {
+        let ApiRequest { caller, request, .. } = incoming;
         if caller.in_session && self.sessions.token(request.headers()).is_none() {
             return Err(response::not_let_in());
         }
@@ -269,10 +269,10 @@ impl Api {
         }
     }
 
-    async fn inject(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_SPEC).await?;
-        let selection = proxy::selection(asked.request.headers());
-        let app = asked.caller.app;
+    async fn inject(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_SPEC).await?;
+        let selection = proxy::selection(incoming.request.headers());
+        let app = incoming.caller.app;
         let name = app.name.clone();
         let text = body.clone();
         let spec = self

@@ -239,17 +239,16 @@ pub fn text(media_type: &'static str, text: impl Into<Bytes>) -> Response<Body> 
     with_header(Response::new(full(text)), header::CONTENT_TYPE, media_type)
 }
 
-/// Marks an answer whose bytes are counted until its client has read them.
+/// On an answer whose bytes are counted until its client has read them.
 #[derive(Debug, Clone)]
 struct Counted;
 
-/// The same answer, whose bytes are counted already.
+/// Marks an answer whose bytes are counted for its app, so that no layer above counts them twice.
 pub fn counted(mut response: Response<Body>) -> Response<Body> {
     response.extensions_mut().insert(Counted);
     response
 }
 
-/// Whether the bytes of the answer are counted already.
 pub fn is_counted(response: &Response<Body>) -> bool {
     response.extensions().get::<Counted>().is_some()
 }
@@ -321,13 +320,12 @@ pub fn retry_after(response: Response<Body>, seconds: u64) -> Response<Body> {
     with_header(response, header::RETRY_AFTER, seconds.into())
 }
 
-/// The same answer with another status than its error's usual one.
+/// Gives an answer another status than its error's usual one.
 pub fn with_status(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
     *response.status_mut() = status;
     response
 }
 
-/// The same answer with one more header.
 pub fn with_header(
     mut response: Response<Body>,
     name: impl IntoHeaderName,

@@ -84,7 +84,7 @@ impl Route {
         own.map_or(other, |(own, segment)| Self::Own(own, segment))
     }
 
-    /// Whether the path is one of MANTYX's.
+    /// Errors on such a route have MANTYX's own form, which MANTYX's clients read.
     pub fn is_proxied(&self) -> bool {
         matches!(self, Self::Proxied(..) | Self::Ambiguous | Self::WrongMethod(PROXIED_METHODS))
     }

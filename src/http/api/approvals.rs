@@ -148,9 +148,9 @@ impl Shown {
 
 impl Api {
     /// The questions that the caller may see; waiting ones come first.
-    pub(super) fn list_approvals(&self, asked: &ApiRequest) -> Answered {
-        let caller = &asked.caller;
-        let sight = Sight::new(&self.runs, caller, asked.request.headers());
+    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> Answered {
+        let caller = &incoming.caller;
+        let sight = Sight::new(&self.runs, caller, incoming.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Serialized without a `Value` in between, which would lose digits of the arguments.
@@ -159,12 +159,12 @@ impl Api {
         Ok(response::json(&list))
     }
 
-    pub(super) async fn decide(&self, mut asked: ApiRequest) -> Answered {
-        if !asked.caller.may_decide() {
+    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> Answered {
+        if !incoming.caller.may_decide() {
             return Err(not_yours_to_decide());
         }
-        let body = self.read_json(&mut asked, MAX_DECISION).await?;
-        let ApiRequest { mut caller, request, segment: id } = asked;
+        let body = self.read_json(&mut incoming, MAX_DECISION).await?;
+        let ApiRequest { mut caller, request, segment: id } = incoming;
         self.runs.calls.look_for_approval(&id).await;
         // A reload may have removed the right while the body or the database's answer arrived.
         if !caller.app.is_operator() {

@@ -208,24 +208,24 @@ impl Form {
 }
 
 impl Api {
-    pub(super) async fn tool_call(&self, mut asked: ApiRequest) -> Answered {
-        match parameter(&asked.request, "app") {
+    pub(super) async fn tool_call(&self, mut incoming: ApiRequest) -> Answered {
+        match parameter(&incoming.request, "app") {
             // The operator is no app: the page has calls made as one of them.
-            Some(app) if asked.caller.is_operator => {
+            Some(app) if incoming.caller.is_operator => {
                 let app = self.runs.calls.app(&app.as_str().into());
-                asked.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
+                incoming.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
             }
             Some(_) => {
                 return Err(bad_request("`app` is for the operator; a token is an app's own."));
             }
-            None if asked.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
+            None if incoming.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
             None => {}
         }
-        let format = format(&asked.request, "event")?;
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let origin = Arc::new(self.origin(&asked));
+        let format = format(&incoming.request, "event")?;
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
+        let origin = Arc::new(self.origin(&incoming));
         let text = body.clone();
-        let key_origin = if asked.request.headers().contains_key("idempotency-key") {
+        let key_origin = if incoming.request.headers().contains_key("idempotency-key") {
             Some(Arc::clone(&origin))
         } else {
             None
@@ -237,13 +237,13 @@ impl Api {
             })
             .await?
             .map_err(|why| bad_request(&why))?;
-        let key = idempotency_key(asked.request.headers())?;
+        let key = idempotency_key(incoming.request.headers())?;
         let once = key.map(|key| KeyedRequest { key, digest });
         self.answer_calls(origin, Batch { form: Form::Api(format), calls, body }, once).await
     }
 
-    pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
-        let (caller, headers) = (&asked.caller, asked.request.headers());
+    pub(super) fn origin(&self, incoming: &ApiRequest) -> Origin {
+        let (caller, headers) = (&incoming.caller, incoming.request.headers());
         let credential = proxy::forward::credential(&self.runs, caller, headers);
         let identity = if !credential.is_callers() {
             None

@@ -130,7 +130,7 @@ struct Feed {
     /// The digest of the daemon's state that was sent last. The states themselves would be held for
     /// each of a thousand streams.
     daemon: Digest,
-    /// The same of each backend.
+    /// The digest of each backend's state that was sent last.
     backends: BTreeMap<String, Digest>,
     look: Interval,
     sent: Instant,
@@ -138,16 +138,16 @@ struct Feed {
 
 impl Api {
     /// The events that the caller may see, from now on.
-    pub(super) fn events(&self, asked: &ApiRequest) -> Answered {
+    pub(super) fn events(&self, incoming: &ApiRequest) -> Answered {
         // The first poll is due at once.
         // A stream begins with the present state, not with that of another stream. It is written here, in
         // the turn of the app.
-        self.looks.look(self, &asked.caller, Duration::ZERO);
+        self.looks.look(self, &incoming.caller, Duration::ZERO);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
-            sight: Sight::new(&self.runs, &asked.caller, asked.request.headers()),
-            caller: asked.caller.clone(),
+            sight: Sight::new(&self.runs, &incoming.caller, incoming.request.headers()),
+            caller: incoming.caller.clone(),
             changes: self.runs.calls.changes.subscribe(),
             ready: VecDeque::new(),
             daemon: Digest::default(),

@@ -14,9 +14,9 @@ use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun};
 
 impl Api {
-    pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let app = &asked.caller.app;
+    pub(super) async fn external_tools(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
+        let app = &incoming.caller.app;
         let text = body.clone();
         let set = self
             .views
@@ -28,15 +28,15 @@ impl Api {
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(Arc::new(self.origin(&asked)), Batch { form, calls, body }, None).await
+        self.answer_calls(Arc::new(self.origin(&incoming)), Batch { form, calls, body }, None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
-    pub(super) async fn confirm(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
+    pub(super) async fn confirm(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
         let text = body.clone();
         // What is shown is written here, so that no tree of values waits for the person.
-        let app = &asked.caller.app;
+        let app = &incoming.caller.app;
         let (Confirmation { id, run, .. }, item, args) = self
             .views
             .work_if_large(&app.name, body.len(), move || {

@@ -68,9 +68,9 @@ impl<'a> Reader<'a> {
 }
 
 impl Api {
-    pub(super) fn metrics(&self, asked: &ApiRequest) -> response::Answered {
+    pub(super) fn metrics(&self, incoming: &ApiRequest) -> response::Answered {
         let runs = &self.runs;
-        let reader = Reader::new(self, &asked.caller);
+        let reader = Reader::new(self, &incoming.caller);
         let handles = reader.handles(runs);
         let groups = [
             backends(runs, &handles),

@@ -143,8 +143,8 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { caller, mut request, .. } = asked;
+    pub(super) async fn submit(&self, incoming: ApiRequest) -> Answered {
+        let ApiRequest { caller, mut request, .. } = incoming;
         let Some(workspace) = self.loaded().workspace else {
             return Err(response::error(
                 Code::NoWorkspace,
@@ -190,8 +190,8 @@ impl Api {
     }
 
     /// Drives a run that the app submitted itself.
-    pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { caller, mut request, segment: run } = asked;
+    pub(super) async fn attach(&self, incoming: ApiRequest) -> Answered {
+        let ApiRequest { caller, mut request, segment: run } = incoming;
         let mut from = Outgoing::new(
             (&self.runs, &self.views),
             &caller,
@@ -334,15 +334,15 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) async fn list_runs(&self, asked: ApiRequest) -> Answered {
-        let mut runs = self.runs_of(&asked, None).await?;
+    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> Answered {
+        let mut runs = self.runs_of(&incoming, None).await?;
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended_runs = 0;
         runs.retain(|run| {
             ended_runs += usize::from(run.ended_at().is_some());
             run.ended_at().is_none() || ended_runs <= MAX_ENDED
         });
-        let answer = self.write(&asked.caller.app.name, move |_| {
+        let answer = self.write(&incoming.caller.app.name, move |_| {
             let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::new(run)).collect();
             Ok(response::json(&serde_json::json!({ "runs": runs })))
         });
@@ -350,8 +350,8 @@ impl Api {
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
-    pub(super) async fn show_run(&self, asked: ApiRequest) -> Answered {
-        let runs = self.runs_of(&asked, Some(&asked.segment)).await?;
+    pub(super) async fn show_run(&self, incoming: ApiRequest) -> Answered {
+        let runs = self.runs_of(&incoming, Some(&incoming.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
             Some(run) => Ok(response::json(&Shown::new(run))),
             None => Err(no_such_run()),
@@ -361,11 +361,11 @@ impl Api {
     /// The runs that the caller may see, or those with the id `named`. Replicas know of each other's.
     async fn runs_of(
         &self,
-        asked: &ApiRequest,
+        incoming: &ApiRequest,
         named: Option<&str>,
     ) -> Answered<Vec<Arc<DrivenRun>>> {
-        let caller = &asked.caller;
-        let headers = asked.request.headers();
+        let caller = &incoming.caller;
+        let headers = incoming.request.headers();
         let sight = Sight::new(&self.runs, caller, headers);
         let id = named.map(RunId::from);
         let mut runs = self.runs.of_app(caller.sees());

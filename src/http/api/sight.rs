@@ -48,7 +48,7 @@ impl Sight {
         self.brought.as_ref().is_none_or(|shown| runs.context.may_be_told(run, shown))
     }
 
-    /// Whether the caller may see the run `key`.
+    /// [`Self::has_run`] by the run's key; a run that the bridge does not know is not shown.
     pub(super) fn has_run_of(&self, runs: &RunStore, key: &RunKey) -> bool {
         self.brought.as_ref().is_none_or(|shown| {
             runs.get(key).is_some_and(|run| runs.context.may_be_told(&run, shown))

@@ -83,7 +83,7 @@ impl Runtime {
     }
 }
 
-/// A process of the bridge that shares the journal's database.
+/// A process of the bridge that shares the journal.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Replica {

@@ -150,8 +150,8 @@ impl Api {
     }
 
     /// Accepts a backend as the operator has looked at it.
-    pub(super) async fn accept(&self, mut asked: ApiRequest) -> Answered {
-        if !asked.caller.is_operator {
+    pub(super) async fn accept(&self, mut incoming: ApiRequest) -> Answered {
+        if !incoming.caller.is_operator {
             return Err(response::error(
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
@@ -159,7 +159,7 @@ impl Api {
                  with it; `mantyx-bridge trust accept` does so.",
             ));
         }
-        let body = self.read_json(&mut asked, MAX_ACCEPT).await?;
+        let body = self.read_json(&mut incoming, MAX_ACCEPT).await?;
         if !self.runs.database_is_back().await {
             return Err(response::error(
                 Code::NotReady,
@@ -176,11 +176,11 @@ impl Api {
         let registry = &self.backends().registry;
         let all = names(&registry.offer());
         let backend = all
-            .get(asked.segment.as_str())
-            .filter(|name| self.pinned(name, &asked.caller).is_some())
+            .get(incoming.segment.as_str())
+            .filter(|name| self.pinned(name, &incoming.caller).is_some())
             .and_then(|name| Some((name, registry.accept(name, &acceptance.digest, tools)?)));
         let Some((name, outcome)) = backend else {
-            return Err(no_backend(asked.segment, &all));
+            return Err(no_backend(incoming.segment, &all));
         };
         outcome.map_err(|not_taken| match not_taken {
             NotTaken::Moved => response::error(
@@ -197,7 +197,7 @@ impl Api {
         let on_disk =
             registry.wait_for(|registry| if registry.is_kept(name) { Some(()) } else { None });
         let in_time = timeout(PATIENCE, on_disk).await.is_ok();
-        let Some(mut pinned) = self.pinned(name, &asked.caller) else {
+        let Some(mut pinned) = self.pinned(name, &incoming.caller) else {
             return Err(unknown_backend(name.to_string(), &all));
         };
         if !in_time && pinned.unkept.is_none() {

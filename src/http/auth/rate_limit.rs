@@ -39,7 +39,7 @@ impl Bucket {
         }
     }
 
-    /// Whether a new bucket would be in the same state.
+    /// A full bucket need not be kept: a new one would be in the same state.
     pub fn is_full(&mut self, rate: Rate, now: Instant) -> bool {
         self.wait(rate, now);
         self.left >= rate.burst

@@ -244,9 +244,11 @@ impl<'a> Outgoing<'a> {
     /// known.
     async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> Answered<()> {
         let credential = &self.credential;
-        if run
-            .map_or(!credential.is_callers(), |run| self.runs.context.may_be_told(run, credential))
-        {
+        let vouched_for = match run {
+            Some(run) => self.runs.context.may_be_told(run, credential),
+            None => !credential.is_callers(),
+        };
+        if vouched_for {
             return Ok(());
         }
         let path = key.path();

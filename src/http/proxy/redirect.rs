@@ -23,11 +23,11 @@ pub(super) enum Redirect {
     Elsewhere,
 }
 
-/// Where an answer of `status` with `headers` leads; `asked` is the URL that was asked for, below
+/// Where an answer of `status` with `headers` leads; `request_url` is the URL of its request, below
 /// `base`.
 pub(super) fn redirect(
     base: &Url,
-    asked: &Url,
+    request_url: &Url,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Redirect {
@@ -37,7 +37,7 @@ pub(super) fn redirect(
     }
     let Some(location) = locations.next() else { return Redirect::None };
     let within = location.to_str().ok().and_then(|location| {
-        let target = asked.join(location).ok()?;
+        let target = request_url.join(location).ok()?;
         below_bridge(base, &target)
     });
     match within {

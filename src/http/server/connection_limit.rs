@@ -129,7 +129,7 @@ impl ConnectionLimit {
         self.table.lock().evict();
     }
 
-    /// How many connections were evicted since the last call.
+    /// Takes the number of connections that were evicted since the last call, for the metrics.
     pub(super) fn evicted(&self) -> u64 {
         std::mem::take(&mut self.table.lock().evicted)
     }
@@ -181,7 +181,7 @@ impl SlotTable {
 }
 
 impl SlotEntry {
-    /// Whether no request on the connection was authenticated yet.
+    /// No request on the connection was authenticated yet.
     pub(super) fn is_unknown(&self) -> bool {
         self.unknown.load(Ordering::Relaxed)
     }

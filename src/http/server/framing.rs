@@ -66,7 +66,7 @@ impl Gate {
         let mut passed = 0;
         let mut rest = new;
         while !rest.is_empty() {
-            let taken = match self.at {
+            let length = match self.at {
                 At::Closed => break,
                 At::Head if self.held.is_empty() => match head_end(rest, 0) {
                     Some(end) => {
@@ -101,11 +101,11 @@ impl Gate {
                 }
                 _ => self.body(rest),
             };
-            let (now, later) = rest.split_at(taken);
-            match in_place {
-                true => passed += taken,
-                false if self.at == At::Closed => (),
-                false => self.ready.extend_from_slice(now),
+            let (now, later) = rest.split_at(length);
+            if in_place {
+                passed += length;
+            } else if self.at != At::Closed {
+                self.ready.extend_from_slice(now);
             }
             rest = later;
         }
@@ -122,12 +122,13 @@ impl Gate {
         std::mem::replace(&mut self.ready, rest)
     }
 
-    /// Whether no more bytes will pass.
+    /// No more bytes will pass, now or later.
     pub(super) fn is_closed(&self) -> bool {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Whether the next request may be handled.
+    /// Counts one more request that hyper has found; `false` if it must not be handled, as the gate has
+    /// found another one there, or an ambiguous one.
     pub(super) fn next(&mut self) -> bool {
         let this = self.served;
         self.served += 1;
@@ -135,7 +136,8 @@ impl Gate {
         this < self.heads && self.refused.is_none_or(|from| this < from)
     }
 
-    /// Whether `head` passes. Sets what follows it.
+    /// Reads the framing of `head`, which says what follows it; `false` refuses a head that two readers
+    /// could understand in two ways.
     fn admit(&mut self, head: &[u8]) -> bool {
         let mut head = head;
         // Servers skip empty lines before a request (RFC 9112 §2.2).
