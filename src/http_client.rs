@@ -49,8 +49,8 @@ pub fn elsewhere() -> Client {
 
 /// Like [`new`], with the TLS settings of one server.
 fn with_tls(tls: &Tls) -> Client {
-    let tls = tls.clone();
-    Client::with_settings(move || tls.apply(builder(), &["http/1.1"]))
+    let settings = tls.clone();
+    Client::with_settings(move || settings.apply(builder(), &["http/1.1"]))
 }
 
 /// A client for requests that are short in time and size, as results are: over HTTP/2, if the
@@ -99,7 +99,7 @@ impl Clients {
         Self { own, origin: url.map(Url::origin), others, socket: None }
     }
 
-    /// The same, for a server on this unix socket, if there is one.
+    /// The clients for a server that listens on the unix socket `path`, if there is one.
     pub fn on_socket(self, path: Option<&std::path::Path>) -> Self {
         Self { socket: path.map(over_unix), ..self }
     }
@@ -130,8 +130,10 @@ pub fn http2(tls: Option<&Tls>) -> Client {
     let tls = tls.cloned();
     Client::with_settings(move || {
         let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder(), &["h2"]));
-        let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
-        builder.http2_keep_alive_timeout(PING_TIMEOUT)
+        builder
+            .http2_prior_knowledge()
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
     })
 }
 
@@ -197,19 +199,22 @@ pub fn set_trace(headers: &mut HeaderMap, trace: &Trace) {
 /// The proxies that the environment names. Requests to this machine bypass them: a proxy does not
 /// lead here, and must not see local traffic.
 fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<Proxy> {
-    let set = |names: [&str; 2]| {
-        names.into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()))
-    };
-    let others = set(["NO_PROXY", "no_proxy"]).unwrap_or_default();
     // The library knows the form `.corp.test`, and takes the star of `*.corp.test` for a letter.
-    let others = others.replace("*.", ".");
+    let others = first_value(&variable, ["NO_PROXY", "no_proxy"])
+        .map_or_else(String::new, |value| value.replace("*.", "."));
     let without = NoProxy::from_string(&format!("localhost,127.0.0.0/8,::1,{others}"));
-    let all = || set(["ALL_PROXY", "all_proxy"]);
-    let http = set(["HTTP_PROXY", "http_proxy"]).or_else(all).map(Proxy::http);
-    let https = set(["HTTPS_PROXY", "https_proxy"]).or_else(all).map(Proxy::https);
+    let all = first_value(&variable, ["ALL_PROXY", "all_proxy"]);
+    let http = first_value(&variable, ["HTTP_PROXY", "http_proxy"]).or_else(|| all.clone());
+    let https = first_value(&variable, ["HTTPS_PROXY", "https_proxy"]).or(all);
     // Values that are no address are ignored, as the library ignores them.
-    let named = [http, https].into_iter().flatten().filter_map(Result::ok);
-    named.map(|proxy| proxy.no_proxy(without.clone())).collect()
+    let proxies = [http.map(Proxy::http), https.map(Proxy::https)];
+    let usable = proxies.into_iter().flatten().filter_map(Result::ok);
+    usable.map(|proxy| proxy.no_proxy(without.clone())).collect()
+}
+
+/// The value of the first of the variables `names` that is set and not empty.
+fn first_value(variable: impl Fn(&str) -> Option<String>, names: [&str; 2]) -> Option<String> {
+    names.into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()))
 }
 
 /// A body could not be read completely.
@@ -267,24 +272,26 @@ pub async fn body_up_to(
     mut response: reqwest::Response,
     limit: usize,
 ) -> Result<(Bytes, bool), BodyError> {
-    let broken = |error: reqwest::Error| BodyError::Broken(error.without_url());
     let declared = response.content_length().and_then(|size| usize::try_from(size).ok());
-    let mut read = Buffer::new(declared.map_or(0, |declared| declared.min(limit)));
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        let fits = chunk.len().min(limit - read.len());
+    let mut buffer = Buffer::new(declared.map_or(0, |declared| declared.min(limit)));
+    loop {
+        let chunk = response.chunk().await;
+        let Some(chunk) = chunk.map_err(|error| BodyError::Broken(error.without_url()))? else {
+            return Ok((buffer.into_bytes(), true));
+        };
+        let fits = chunk.len().min(limit - buffer.len());
         let piece = chunk.get(..fits).unwrap_or_default();
-        read.push(piece).await.map_err(NotRead::from)?;
+        buffer.push(piece).await.map_err(NotRead::from)?;
         if fits < chunk.len() {
-            return Ok((read.into_bytes(), false));
+            return Ok((buffer.into_bytes(), false));
         }
     }
-    Ok((read.into_bytes(), true))
 }
 
 /// The media type that the headers name, without its parameters.
 pub fn media_type(headers: &HeaderMap) -> &str {
-    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    named.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
 }
 
 /// Whether a request that got no answer was certainly not sent; and why it got none, without the
@@ -301,8 +308,7 @@ pub fn leaves_outcome_open(status: StatusCode) -> bool {
 
 /// The pause that a server asks for: `Retry-After`, in seconds or as a date.
 pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let text = text.trim();
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number too large to be read is a long time, and no reason to go on at once.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));

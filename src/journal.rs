@@ -53,7 +53,7 @@ pub use self::health::Health;
 use self::health::{NOT_ASKED, QUEUE_BYTES, Shared};
 use self::lock::Lock;
 pub use self::postgres::{
-    Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
+    DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
     CallKey, Change, ConversationRecord, Kept, LossRecord, RequestKey, RequestRecord, Slot,

@@ -235,7 +235,6 @@ impl<I: Issue> Tokens<I> {
     /// The token to use in place of `refused`, which the peer has answered with 401.
     async fn replace(self: &Arc<Self>, refused: Option<&Arc<Token>>, hint: I::Hint) -> Outcome {
         let mut hint = Some(hint);
-        let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
         loop {
             let next = self.next(refused, &mut hint)?;
             match next {
@@ -243,7 +242,7 @@ impl<I: Issue> Tokens<I> {
                 Next::Wait(exchange) => {
                     let token = exchange.await?;
                     // After a failed renewal, this is the refused token again.
-                    if !same(&token) {
+                    if !is_same(refused, &token) {
                         return Ok(token);
                     }
                 }
@@ -258,16 +257,14 @@ impl<I: Issue> Tokens<I> {
         hint: &mut Option<I::Hint>,
     ) -> Result<Next, TokenError> {
         let now = Instant::now();
-        let since = |at: Instant| now.saturating_duration_since(at);
-        let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
         let mut state = self.state.lock();
         if let Some(exchange) = state.under_way() {
             return Ok(Next::Wait(exchange));
         }
-        if let Some(token) = state.usable(now).filter(|token| !same(token)) {
+        if let Some(token) = state.usable(now).filter(|token| !is_same(refused, token)) {
             return Ok(Next::Use(token));
         }
-        if let Some(token) = state.token.clone().filter(same) {
+        if let Some(token) = state.token.clone().filter(|token| is_same(refused, token)) {
             if token.has_expired(now) {
                 // The token had expired, so the peer's refusal says nothing against fresh tokens.
                 let at = token.issued + FLOOR;
@@ -275,7 +272,10 @@ impl<I: Issue> Tokens<I> {
                     return Ok(Next::Until(at));
                 }
             } else {
-                if state.replaced.is_some_and(|at| since(at) < REFUSAL_PAUSE) {
+                if state
+                    .replaced
+                    .is_some_and(|at| now.saturating_duration_since(at) < REFUSAL_PAUSE)
+                {
                     return Err(TokenError::Refused);
                 }
                 state.replaced = Some(now);
@@ -302,8 +302,11 @@ impl<I: Issue> Tokens<I> {
             let outcome = this.issuer.issue(hint.as_ref()).await;
             this.take(outcome)
         });
-        let panicked = || TokenError::NoToken("asking for one has failed".to_owned());
-        let outcome = issuing.map(move |ended| ended.unwrap_or_else(|_panic| Err(panicked())));
+        let outcome = issuing.map(|outcome| {
+            outcome.unwrap_or_else(|_panic| {
+                Err(TokenError::NoToken("asking for one has failed".to_owned()))
+            })
+        });
         let exchange = outcome.boxed().shared();
         state.exchange = Some(exchange.clone());
         Ok(exchange)
@@ -324,8 +327,9 @@ impl<I: Issue> Tokens<I> {
                 Ok(token)
             }
             Err(failure) => {
-                let pause = if failure.passes { state.backoff.next_wait() } else { REJECTED_PAUSE };
-                let pause = pause.max(failure.after.unwrap_or_default());
+                let own_pause =
+                    if failure.passes { state.backoff.next_wait() } else { REJECTED_PAUSE };
+                let pause = own_pause.max(failure.after.unwrap_or_default());
                 let text = failure.text.clone();
                 tracing::warn!(backend = self.named(), "cannot get a token: {text}");
                 state.failure = Some((failure, now + pause));
@@ -338,6 +342,11 @@ impl<I: Issue> Tokens<I> {
     fn named(&self) -> Option<tracing::field::DisplayValue<&BackendName>> {
         self.backend.as_ref().map(tracing::field::display)
     }
+}
+
+/// Whether `token` is the one that the peer has refused.
+fn is_same(refused: Option<&Arc<Token>>, token: &Arc<Token>) -> bool {
+    refused.is_some_and(|old| Arc::ptr_eq(old, token))
 }
 
 impl State {
@@ -377,8 +386,7 @@ impl Token {
     /// The token is used for at least [`FLOOR`], whatever its lifetime: the peer will refuse it if
     /// it has expired.
     fn new(Issued { value, lifetime }: Issued, margin: Duration, now: Instant) -> Self {
-        let used = |lifetime: Duration| (lifetime - margin.min(lifetime / 5)).max(FLOOR);
-        let renew = lifetime.map(|lifetime| now + used(lifetime));
+        let renew = lifetime.map(|lifetime| now + (lifetime - margin.min(lifetime / 5)).max(FLOOR));
         Self { value, issued: now, renew, expires: lifetime.map(|lifetime| now + lifetime) }
     }
 

@@ -16,6 +16,7 @@ mod owners;
 mod ownership;
 mod refusal;
 mod restore;
+mod storage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use tracing::{info, warn};
 
 use self::owners::{Claims, Owners};
 pub use self::owners::{How, Owned, OwnedKind};
+pub use self::storage::{NotAttached, Obstacle};
 use crate::calls::Calls;
 use crate::journal::Journal;
 use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
@@ -323,8 +325,11 @@ impl RunStore {
         in_workspace.filter(|run| run.session.as_ref() == Some(session)).cloned().collect()
     }
 
-    /// Remembers a session. When this returns, the journal has it on disk. `false`: it will only
-    /// write it later.
+    /// Remembers a session. When this returns `true`, the journal has it on disk.
+    ///
+    /// `false`: the store has forgotten it, and the caller has to end it at MANTYX. A restart would
+    /// lose its tools, or other replicas would not know of it: to them, it would be any app's. A
+    /// session without tools may be written later where the journal is a file.
     pub async fn remember_session(
         &self,
         (workspace, id): (Workspace, SessionId),
@@ -341,16 +346,22 @@ impl RunStore {
             created: Instant::now(),
         };
         let mut changes = session.changes(&workspace, &id);
+        let must_be_kept = !session.table.is_empty() || self.journal().replica().is_some();
+        let key = (workspace, id);
         {
             let mut inner = self.inner.lock();
-            let owned = Owned::Session(workspace.clone(), id.clone());
+            let owned = Owned::Session(key.0.clone(), key.1.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return true };
             changes.extend(owner);
-            inner.sessions.insert((workspace, id), Arc::new(session));
+            inner.sessions.insert(key.clone(), Arc::new(session));
             changes.extend(inner.make_room_for_sessions());
         }
         self.journal().write(changes);
-        self.settled().await
+        if self.settled().await || !must_be_kept {
+            return true;
+        }
+        self.forget_session(&key.0, &key.1);
+        false
     }
 
     pub fn session(&self, workspace: &Workspace, id: &SessionId) -> Option<Arc<Session>> {

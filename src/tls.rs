@@ -44,7 +44,7 @@ pub struct Tls {
 pub struct Health {
     pub settings: Arc<TlsSettings>,
     /// The last content of the files, usable or not.
-    seen: Contents,
+    contents: Contents,
     /// Why the bridge does not use newer files.
     pub flaw: Option<Arc<FileError>>,
 }
@@ -54,24 +54,25 @@ impl Tls {
     pub fn new(files: Files, read: Read) -> Result<Self, FileError> {
         // Hashed before they are loaded: if they change in between, the next look finds a
         // difference.
-        let seen = files.contents(read);
+        let contents = files.contents(read);
         let settings = Arc::new(files.load(read)?);
-        told("the listeners have this certificate", &settings.facts);
-        Ok(Self { files, read, state: watch::Sender::new(Health { settings, seen, flaw: None }) })
+        log_certificate("the listeners have this certificate", &settings.facts);
+        let health = Health { settings, contents, flaw: None };
+        Ok(Self { files, read, state: watch::Sender::new(health) })
     }
 
     /// Loads new files, if there are any; true if it did. Blocks.
     pub fn look(&self) -> bool {
-        let seen = self.files.contents(self.read);
-        if seen == self.state.borrow().seen {
+        let contents = self.files.contents(self.read);
+        if contents == self.state.borrow().contents {
             return false;
         }
         let loaded = self.files.load(self.read).and_then(|settings| self.unless_ended(settings));
         match loaded {
             Ok(settings) => {
-                told("the listeners have a new certificate", &settings.facts);
+                log_certificate("the listeners have a new certificate", &settings.facts);
                 let settings = Arc::new(settings);
-                self.state.send_replace(Health { settings, seen, flaw: None });
+                self.state.send_replace(Health { settings, contents, flaw: None });
                 true
             }
             Err(flaw) => {
@@ -79,7 +80,7 @@ impl Tls {
                 let cure = flaw.cure;
                 error!(key, mistake = %flaw, cure, "the new certificate was not taken");
                 self.state.send_modify(|state| {
-                    state.seen = seen;
+                    state.contents = contents;
                     state.flaw = Some(Arc::new(flaw));
                 });
                 false
@@ -94,8 +95,10 @@ impl Tls {
     /// A valid certificate is not replaced by an expired one.
     fn unless_ended(&self, settings: TlsSettings) -> Result<TlsSettings, FileError> {
         let now = crate::clock::now();
-        let ended = |facts: &Facts| facts.validity(now) == Validity::Ended;
-        if ended(&settings.facts) && !ended(&self.state.borrow().settings.facts) {
+        let present = Arc::clone(&self.state.borrow().settings);
+        if settings.facts.validity(now) == Validity::Ended
+            && present.facts.validity(now) != Validity::Ended
+        {
             return Err(FileError {
                 which: files::Which::Cert,
                 what: format!("the certificate in {} has ended", self.files.cert.display()),
@@ -106,9 +109,9 @@ impl Tls {
     }
 }
 
-fn told(what: &str, facts: &Facts) {
-    let names = facts.names.iter().map(San::to_string);
-    let names: Vec<String> = names.chain(facts.addresses.iter().map(IpAddr::to_string)).collect();
+fn log_certificate(what: &str, facts: &Facts) {
+    let addresses = facts.addresses.iter().map(IpAddr::to_string);
+    let names: Vec<String> = facts.names.iter().map(San::to_string).chain(addresses).collect();
     let until = humantime::format_rfc3339_seconds(facts.not_after);
     info!(names = names.join(", "), %until, "{what}");
 }

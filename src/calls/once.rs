@@ -48,6 +48,20 @@ pub enum NotAnswered {
 }
 
 impl Calls {
+    /// [`Self::once`] for a request of an app, which takes its answer itself: the bridge posts it
+    /// nowhere. `digest` says what is asked for.
+    pub fn once_for_app<W>(
+        self: &Arc<Self>,
+        key: RequestKey,
+        digest: String,
+        work: W,
+    ) -> impl Future<Output = Answered> + Send + use<W>
+    where
+        W: Future<Output = Answered> + Send + 'static,
+    {
+        self.once(key, RequestRecord::new(digest), work)
+    }
+
     /// Gives the answer of `work`, which makes calls of the key's app, to all requests with this
     /// `key`. The first of them starts `work`, in a task of the daemon, before this returns; the
     /// others wait for its answer.

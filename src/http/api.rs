@@ -153,8 +153,8 @@ impl Api {
     }
 
     /// Answers a request by `handler`, unless a form of a page may have sent it.
-    pub async fn handle(&self, handler: ApiHandler, asked: ApiRequest) -> Response<Body> {
-        let request = &asked.request;
+    pub async fn handle(&self, handler: ApiHandler, incoming: ApiRequest) -> Response<Body> {
+        let request = &incoming.request;
         // A request that changes something has to declare JSON: a form on a foreign page cannot do
         // that, so such a page cannot make a browser send the request.
         let says_nothing =
@@ -162,50 +162,50 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        let app = asked.caller.app.name.clone();
-        let answer = handler(self, asked).await.unwrap_or_else(|refusal| refusal);
+        let app = incoming.caller.app.name.clone();
+        let answer = handler(self, incoming).await.unwrap_or_else(|refusal| refusal);
         views::paid_for(&app, answer).await.unwrap_or_else(Into::into)
     }
 
     /// Answers a request from what the bridge holds.
-    pub async fn view(&self, handler: NowHandler, asked: ApiRequest) -> Response<Body> {
-        let app = asked.caller.app.name.clone();
-        let mut asked = asked;
-        let write = move |api: &Self| {
-            api.renew(&mut asked)?;
-            handler(api, &asked)
-        };
-        self.write(&app, write).await
+    pub async fn view(&self, handler: NowHandler, mut incoming: ApiRequest) -> Response<Body> {
+        let app = incoming.caller.app.name.clone();
+        let answer = self.write(&app, move |api| {
+            api.renew(&mut incoming)?;
+            handler(api, &incoming)
+        });
+        answer.await
     }
 
-    /// Has an answer for `app` written.
+    /// Has an answer for `app` written in a turn of that app: a large one takes milliseconds, in which no
+    /// other request would be served.
     async fn write(
         &self,
         app: &AppName,
         write: impl FnOnce(&Self) -> Answered + Send + 'static,
     ) -> Response<Body> {
         let api = self.clone();
-        let write = move || write(&api).unwrap_or_else(|refusal| refusal);
-        self.views.write(app, write).await.unwrap_or_else(Into::into)
+        let answer = self.views.write(app, move || write(&api).unwrap_or_else(|refusal| refusal));
+        answer.await.unwrap_or_else(Into::into)
     }
 
-    fn status(&self, asked: &ApiRequest) -> Answered {
-        Ok(response::json(&status::status(self, &asked.caller)))
+    fn status(&self, incoming: &ApiRequest) -> Answered {
+        Ok(response::json(&status::status(self, &incoming.caller)))
     }
 
     /// The JSON body of a request. The error is the refusal, for the app.
     ///
     /// Once the body is there, the caller is authenticated again: a body can take an hour to arrive.
-    async fn read_json(&self, asked: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
-        let body = json_body(&mut asked.request, limit).await?;
-        self.renew(asked)?;
+    async fn read_json(&self, incoming: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
+        let body = json_body(&mut incoming.request, limit).await?;
+        self.renew(incoming)?;
         Ok(body)
     }
 
     /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have removed
     /// the app, or given it another token or other rights, and the session may have ended.
-    fn renew(&self, asked: &mut ApiRequest) -> Answered<()> {
-        let ApiRequest { caller, request, .. } = asked;
+    fn renew(&self, incoming: &mut ApiRequest) -> Answered<()> {
+        let ApiRequest { caller, request, .. } = incoming;
         if caller.in_session && self.sessions.token(request.headers()).is_none() {
             return Err(response::not_let_in());
         }
@@ -223,16 +223,17 @@ impl Api {
     fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
         let offer = self.offer(&caller.app);
         let chosen = choose(&offer, backends(request))?;
-        let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
-        let refs = refs.collect::<Vec<_>>().join(&b","[..]);
-        Ok(tagged(request, [b"{\"tools\":[", refs.as_slice(), b"]"].concat()))
+        let refs: Vec<&[u8]> = offer.refs(&chosen).map(|tool_ref| tool_ref.json.as_ref()).collect();
+        let list = refs.join(&b","[..]);
+        Ok(tagged(request, [b"{\"tools\":[", list.as_slice(), b"]"].concat()))
     }
 
     fn tools(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
         let format = format(request, "")?;
-        let (offer, more) = self.offer_in(format, &caller.app, request)?;
+        let (offer, members) = self.offer_in(format, &caller.app, request)?;
         let chosen = choose(&offer, backends(request))?;
-        let (tools, notes) = format.tools(offer.refs(&chosen).flat_map(Ref::definitions), &more);
+        let definitions = offer.refs(&chosen).flat_map(Ref::definitions);
+        let (tools, notes) = format.tools(definitions, &members);
         let text = format!("{{\"tools\":{tools},\"notes\":{}", json!(notes));
         Ok(tagged(request, text.into_bytes()))
     }
@@ -246,52 +247,47 @@ impl Api {
         request: &Request<Incoming>,
     ) -> Answered<(Arc<Offer>, String)> {
         let offer = self.offer(app);
-        let asked = parameter(request, "runtime");
-        let fits = |runtime: &Runtime| match format {
-            Format::Claude => matches!(runtime.wire(), Some(Wire::Claude { .. })),
-            _ => matches!(runtime.wire(), Some(Wire::HsafaV3 { .. } | Wire::HsafaV7 { .. })),
-        };
         if !matches!(format, Format::Hsafa | Format::Claude) {
             return Ok((offer, String::new()));
         }
-        let named = |it: &Runtime| asked.as_deref().is_none_or(|name| it.name.as_str() == name);
-        let runtime = self.facts.runtimes.all().into_iter().find(|it| fits(it) && named(it));
-        if let (Some(name), None) = (&asked, &runtime) {
+        let name = parameter(request, "runtime");
+        let runtime = self.facts.runtimes.all().into_iter().find(|runtime| {
+            takes_format(runtime, format)
+                && name.as_deref().is_none_or(|name| runtime.name.as_str() == name)
+        });
+        if let (Some(name), None) = (&name, &runtime) {
             return Err(bad_request(&format!("There is no runtime `{name}` of this kind.")));
         }
-        let external = |timeout: Duration| {
-            let ms = timeout.as_millis();
-            format!(",\"executionType\":\"external\",\"timeout\":{ms}")
-        };
-        let more = match runtime.as_ref().and_then(|runtime| runtime.wire()) {
-            None if format == Format::Hsafa => external(Duration::from_secs(30)),
-            Some(Wire::HsafaV3 { timeout }) => external(timeout),
+        let members = match runtime.as_ref().and_then(|runtime| runtime.wire()) {
+            None if format == Format::Hsafa => external_members(Duration::from_secs(30)),
+            Some(Wire::HsafaV3 { timeout }) => external_members(timeout),
             _ => String::new(),
         };
-        let rights = runtime.and_then(|it| self.runs.calls.app(&it.name));
-        Ok((rights.map_or(offer.clone(), |app| offer.seen_by(&app.rights)), more))
+        match runtime.and_then(|runtime| self.runs.calls.app(&runtime.name)) {
+            Some(app) => Ok((offer.seen_by(&app.rights), members)),
+            None => Ok((offer, members)),
+        }
     }
 
-    async fn inject(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_SPEC).await?;
-        let selection = proxy::selection(asked.request.headers());
-        let app = asked.caller.app;
+    async fn inject(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_SPEC).await?;
+        let selection = proxy::selection(incoming.request.headers());
+        let app = incoming.caller.app;
         let name = app.name.clone();
-        let read = {
-            let body = body.clone();
-            move || Spec::read(RunKind::Agent, body)
-        };
-        let spec = self.views.work_if_large(&name, body.len(), read).await?;
-        let spec =
-            spec.map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
-        let write = move |api: &Self| {
+        let text = body.clone();
+        let spec = self
+            .views
+            .work_if_large(&name, body.len(), move || Spec::read(RunKind::Agent, text))
+            .await?
+            .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
+        let answer = self.write(&name, move |api| {
             let app = api.runs.calls.still(&app).ok_or_else(response::not_let_in)?;
             let injected = spec.inject(&api.offer(&app), &selection)?;
             let counts = proxy::injected_header(&injected);
             let spec = response::json_text(injected.body.concat());
             Ok(response::with_header(spec, proxy::INJECTED, counts))
-        };
-        Ok(self.write(&name, write).await)
+        });
+        Ok(answer.await)
     }
 
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
@@ -312,13 +308,27 @@ fn names(offer: &Offer) -> BTreeSet<BackendName> {
     offer.backends().map(|(name, _)| name.clone()).collect()
 }
 
-/// The backends that are `asked` for by name; all in `offer` if it is `None`.
-fn choose(offer: &Offer, asked: Option<Vec<String>>) -> Answered<BTreeSet<BackendName>> {
+/// Whether the calls of `runtime` come in `format`.
+fn takes_format(runtime: &Runtime, format: Format) -> bool {
+    match format {
+        Format::Claude => matches!(runtime.wire(), Some(Wire::Claude { .. })),
+        _ => matches!(runtime.wire(), Some(Wire::HsafaV3 { .. } | Wire::HsafaV7 { .. })),
+    }
+}
+
+/// The members by which a definition has hsafa wait up to `timeout` for the bridge's answer to a call.
+fn external_members(timeout: Duration) -> String {
+    format!(",\"executionType\":\"external\",\"timeout\":{}", timeout.as_millis())
+}
+
+/// The backends that `selection` names; all in `offer` if it is `None`.
+fn choose(offer: &Offer, selection: Option<Vec<String>>) -> Answered<BTreeSet<BackendName>> {
     let all = names(offer);
-    let Some(asked) = asked else { return Ok(all) };
-    let known =
-        |name: String| all.get(name.as_str()).cloned().ok_or_else(|| unknown_backend(name, &all));
-    asked.into_iter().map(known).collect()
+    let Some(selection) = selection else { return Ok(all) };
+    let backends = selection
+        .into_iter()
+        .map(|name| all.get(name.as_str()).cloned().ok_or_else(|| unknown_backend(name, &all)));
+    backends.collect()
 }
 
 /// The value of the query's parameter `key`.
@@ -386,9 +396,9 @@ fn busy(why: &str) -> Response<Body> {
 }
 
 fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
-    let value = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-    let same = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
-    value.is_some_and(|value| value.split(',').map(str::trim).any(same))
+    let Some(value) = headers.get(header::IF_NONE_MATCH) else { return false };
+    let mut tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
+    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 /// The answer of `text`, an object that lacks its digest and its end, or 304 if the app has it.

@@ -44,7 +44,7 @@ pub struct Authenticator {
     settings: watch::Receiver<Arc<Settings>>,
     lockout: Lockout,
     /// The rate limits of apps that have one.
-    left: Mutex<HashMap<AppName, Bucket>>,
+    buckets: Mutex<HashMap<AppName, Bucket>>,
     hosts: watch::Sender<Arc<Hosts>>,
     /// The hash of the operator's secret, which gives rights that no app has.
     operator: TokenHash,
@@ -70,8 +70,12 @@ pub enum Access {
     AppOrForm,
 }
 
-/// A token, and the app that has it.
-pub type Shown = (TokenHash, Arc<App>);
+/// Who signs in at the status page: the token, and the app that has it.
+#[derive(Debug, Clone)]
+pub struct SignIn {
+    pub token: TokenHash,
+    pub app: Arc<App>,
+}
 
 /// An authenticated caller.
 #[derive(Debug, Clone)]
@@ -94,7 +98,7 @@ impl Caller {
 
     /// The app whose runs, calls and questions the caller may see; `None` for those of all apps.
     pub fn sees(&self) -> Option<&AppName> {
-        (!self.is_operator).then_some(&self.app.name)
+        if self.is_operator { None } else { Some(&self.app.name) }
     }
 
     /// Whether the caller may decide on the calls that it sees waiting.
@@ -198,7 +202,7 @@ impl Authenticator {
             auth,
             settings,
             lockout: Lockout::default(),
-            left: Mutex::default(),
+            buckets: Mutex::default(),
             hosts: watch::Sender::new(Arc::new(hosts)),
             operator,
             sessions: Arc::default(),
@@ -216,8 +220,10 @@ impl Authenticator {
         if access.is_open() {
             // A health check that shows a token may get a fuller answer. A wrong token never turns
             // it away, or monitoring would report a working bridge as down.
-            let wants_more = access == Access::AnyoneAppsMore;
-            return Ok(wants_more.then(|| self.recognize(request.headers(), client)).flatten());
+            return Ok(match access {
+                Access::AnyoneAppsMore => self.recognize(request.headers(), client),
+                _ => None,
+            });
         }
         self.check_failures(client)?;
         let caller = self
@@ -236,30 +242,51 @@ impl Authenticator {
         request: &Request<B>,
         client: &ClientInfo,
     ) -> Result<Option<Caller>, AuthRefusal> {
-        let in_session = || {
-            let caller = self.in_session(request, client).filter(|_| access.takes_sessions());
-            let wants_key = access == Access::AppOrSessionWithKey;
-            caller.filter(|_| !wants_key || self.sessions.has_key(request.headers()))
-        };
         match self.identify(request.headers(), client) {
             Ok(mut caller) => {
                 caller.is_operator = self.shows_operator(request.headers());
                 // Where no token is needed, a session of the operator still counts as the
                 // operator's.
-                let is_free = caller.token_in.is_none() && !caller.is_operator;
-                let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
-                Ok(Some(operator.unwrap_or(caller)))
+                if caller.token_in.is_none()
+                    && !caller.is_operator
+                    && let Some(operator) = self.session_caller(access, request, client)
+                    && operator.is_operator
+                {
+                    return Ok(Some(operator));
+                }
+                Ok(Some(caller))
             }
             Err(AuthRefusal::NoToken)
                 if access.takes_operator() && self.shows_operator(request.headers()) =>
             {
-                let operator = Caller::app(Arc::new(App::operator()), None);
-                Ok(Some(Caller { is_operator: true, ..operator }))
+                let caller = Caller::app(Arc::new(App::operator()), None);
+                Ok(Some(Caller { is_operator: true, ..caller }))
             }
-            Err(AuthRefusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
-            Err(AuthRefusal::NoToken) => in_session().ok_or(AuthRefusal::NoToken).map(Some),
+            Err(AuthRefusal::NoToken) => match self.session_caller(access, request, client) {
+                None if access != Access::AppOrForm => Err(AuthRefusal::NoToken),
+                caller => Ok(caller),
+            },
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// The caller of the request's session, if a session opens a route with this `access`. To make calls
+    /// or decide on them, the session's key is needed as well: the browser sends a cookie with each
+    /// request to the host, also with one that another program's page has begun.
+    fn session_caller<B>(
+        &self,
+        access: Access,
+        request: &Request<B>,
+        client: &ClientInfo,
+    ) -> Option<Caller> {
+        if !access.takes_sessions() {
+            return None;
+        }
+        let caller = self.in_session(request, client)?;
+        if access == Access::AppOrSessionWithKey && !self.sessions.has_key(request.headers()) {
+            return None;
+        }
+        Some(caller)
     }
 
     /// The caller whose session the request's cookie stands for.
@@ -267,8 +294,8 @@ impl Authenticator {
         // The page's own requests carry `Origin`, and an earlier check refused other pages. Without
         // `Origin`, a request that changes something may come from another program of the same
         // host.
-        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !looks && !request.headers().contains_key(header::ORIGIN) {
+        let changes_nothing = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !changes_nothing && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
         let token = self.sessions.token(request.headers())?;
@@ -282,10 +309,12 @@ impl Authenticator {
     }
 
     /// The app of a token that a person typed, or the operator.
-    pub fn app_by_token(&self, token: &str, client: &ClientInfo) -> Result<Shown, AuthRefusal> {
+    pub fn sign_in(&self, token: &str, client: &ClientInfo) -> Result<SignIn, AuthRefusal> {
         let token = TokenHash::new(token.as_bytes());
-        let app = self.app_of(token, client);
-        app.map(|app| (token, app)).ok_or_else(|| self.turned_away(AuthRefusal::WrongToken, client))
+        match self.app_of(token, client) {
+            Some(app) => Ok(SignIn { token, app }),
+            None => Err(self.turned_away(AuthRefusal::WrongToken, client)),
+        }
     }
 
     /// The token by which a session of `caller` is known; `None` for an app without one.
@@ -318,10 +347,10 @@ impl Authenticator {
                 return Err(AuthRefusal::ForeignHost);
             }
         }
-        let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-        let foreign = text(header::ORIGIN).is_some_and(|origin| !ours.is_own_page(origin))
-            || text(header::REFERER).is_some_and(|referer| !ours.is_own_page(referer))
-            || text(HeaderName::from_static("sec-fetch-site"))
+        let foreign = text_of(headers, header::ORIGIN)
+            .is_some_and(|origin| !ours.is_own_page(origin))
+            || text_of(headers, header::REFERER).is_some_and(|referer| !ours.is_own_page(referer))
+            || text_of(headers, HeaderName::from_static("sec-fetch-site"))
                 .is_some_and(|site| !matches!(site, "same-origin" | "none"));
         if foreign { Err(AuthRefusal::CrossOrigin) } else { Ok(()) }
     }
@@ -336,13 +365,13 @@ impl Authenticator {
     fn check_rate(&self, app: &App) -> Result<(), AuthRefusal> {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
-        let mut left = self.left.lock();
-        if !left.contains_key(&app.name) {
+        let mut buckets = self.buckets.lock();
+        if !buckets.contains_key(&app.name) {
             // A reload may have removed apps since the last one came.
             let settings = self.settings();
-            left.retain(|name, _| settings.app(name).is_some());
+            buckets.retain(|name, _| settings.app(name).is_some());
         }
-        let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
+        let bucket = buckets.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
         bucket.take(rate, now).map_err(AuthRefusal::TooManyRequests)
     }
 
@@ -375,12 +404,14 @@ impl Authenticator {
         let own = app_of_connection(&settings, client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
-        let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
-        for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
+        let credentials = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
+        for (name, token) in &credentials {
+            let Some(token) = token else { continue };
             let Some(app) = holder(&settings, TokenHash::new(token)) else { continue };
-            let is_tls = matches!(client, ClientInfo::Tls { .. });
             return match &own {
-                Some(own) if is_tls && own.name != app.name => Err(AuthRefusal::OtherApp),
+                Some(own) if matches!(client, ClientInfo::Tls { .. }) && own.name != app.name => {
+                    Err(AuthRefusal::OtherApp)
+                }
                 None if needs_certificate(&app, client) => Err(AuthRefusal::OtherCertificate),
                 _ => Ok(Caller::app(app, Some(name.clone()))),
             };
@@ -389,8 +420,10 @@ impl Authenticator {
             return Ok(Caller::app(app, None));
         }
         match (self.auth, settings.apps.first()) {
-            (Auth::Off, Some(known)) => Ok(Caller::app(Arc::clone(&known.app), None)),
-            _ if shown.iter().any(|(_, token)| token.is_some()) => Err(AuthRefusal::WrongToken),
+            (Auth::Off, Some(first)) => Ok(Caller::app(Arc::clone(&first.app), None)),
+            _ if credentials.iter().any(|(_, token)| token.is_some()) => {
+                Err(AuthRefusal::WrongToken)
+            }
             _ => Err(AuthRefusal::NoToken),
         }
     }
@@ -400,11 +433,11 @@ impl Authenticator {
     pub fn until_removed(&self, app: Arc<App>) -> impl Future<Output = ()> + use<> {
         let mut settings = self.settings.clone();
         async move {
-            let is_known = |settings: &Arc<Settings>| {
-                settings.app(&app.name).is_some_and(|now| now.app.is_known_like(&app))
-            };
+            let removal = settings.wait_for(|settings| {
+                settings.app(&app.name).is_none_or(|entry| !entry.app.is_known_like(&app))
+            });
             // An error means that no reload can follow, as the daemon is ending.
-            settings.wait_for(|settings| !is_known(settings)).await.ok();
+            removal.await.ok();
         }
     }
 
@@ -425,24 +458,31 @@ impl Authenticator {
 /// The app with this token.
 fn holder(settings: &Settings, token: TokenHash) -> Option<Arc<App>> {
     // Compares all tokens even after a match, so that the time does not reveal which one matched.
-    settings.apps.iter().fold(None, |found, known| match known.app.token == Some(token) {
-        true => Some(Arc::clone(&known.app)),
-        false => found,
-    })
+    let mut holder = None;
+    for entry in &settings.apps {
+        if entry.app.token == Some(token) {
+            holder = Some(Arc::clone(&entry.app));
+        }
+    }
+    holder
 }
 
 /// The app of the connection's certificate, or of the user who has opened it. If the names in a
 /// certificate are those of several apps, it is the first one's.
 fn app_of_connection(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
-    let is_it = |app: &App| match client {
+    let entry = settings.apps.iter().find(|entry| match client {
         ClientInfo::Tls { names: Some(names), .. } => {
-            app.certificate.iter().flatten().any(|name| names.contains(name))
+            entry.app.certificate.iter().flatten().any(|name| names.contains(name))
         }
-        ClientInfo::Unix { peer: Some(peer) } => app.users.contains(&peer.uid),
+        ClientInfo::Unix { peer: Some(peer) } => entry.app.users.contains(&peer.uid),
         _ => false,
-    };
-    let known = settings.apps.iter().find(|known| is_it(&known.app))?;
-    Some(Arc::clone(&known.app))
+    })?;
+    Some(Arc::clone(&entry.app))
+}
+
+/// The text of a header; empty for one that is no text, so that such an `Origin` is a foreign one.
+fn text_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or(""))
 }
 
 /// Whether the app has to show a certificate as well on this connection, so that a stolen token
@@ -454,7 +494,7 @@ fn needs_certificate(app: &App, client: &ClientInfo) -> bool {
 /// The token of an `Authorization` header with the scheme `Bearer`.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    if scheme.eq_ignore_ascii_case(b"bearer ") { Some(token.trim_ascii()) } else { None }
 }
 
 #[cfg(test)]

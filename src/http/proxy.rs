@@ -64,11 +64,11 @@ impl Outgoing<'_> {
         self.runs.revive(&run);
         // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
         let reader = Arc::clone(&run);
-        let shown = self.credential.clone();
-        let refused = async move { reader.refuses(&shown).await };
+        let credential = self.credential.clone();
+        let refusal = async move { reader.refuses(&credential).await };
         match app_stream::open(&self.runs.context, Arc::clone(self.runs) as _, run, last_seq).await
         {
-            Ok(events) => Ok(response::events(events).map(|body| response::until(body, refused))),
+            Ok(events) => Ok(response::events(events).map(|body| response::until(body, refusal))),
             Err(failure) => Err(self.refused(&failure.error)),
         }
     }
@@ -114,8 +114,11 @@ impl Outgoing<'_> {
         if response.status().is_success() {
             let app = &self.caller.app.name;
             let own = self.runs.get_or_resume(&key, app, &self.credential);
-            let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
-            if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
+            let run = match key.kind {
+                RunKind::Agent => own.or_else(|| self.runs.eval_of(&key)),
+                RunKind::Eval => own,
+            };
+            if let Some(run) = run.filter(|run| run.app == *app) {
                 self.runs.cancel(&run, &key);
             }
         }
@@ -142,8 +145,9 @@ fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
     let in_query = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .find(|(key, _)| key == "lastSeq")
         .and_then(|(_, value)| value.parse().ok());
-    let in_header = || headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok();
-    in_query.or_else(in_header).unwrap_or(0)
+    in_query
+        .or_else(|| headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// The id under `key` in MANTYX's answer to a submission or a creation.

@@ -135,7 +135,7 @@ impl<B: Source, C: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Pa
         if let Err(error) = (self.check)() {
             return Poll::Ready(Some(Err(error)));
         }
-        Poll::Ready(frame.map(|it| it.map_err(|error| ReadError::Broken(error.to_string()))))
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| ReadError::Broken(error.to_string()))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -183,10 +183,10 @@ async fn collect(body: impl Source, limit: usize, mut whole: Buffer) -> Result<B
 /// after they have sent everything. They would take a connection that closes before that for a
 /// broken one, and never see the error.
 async fn read_past(mut body: Paced<impl Source>, limit: usize) -> Result<(), ReadError> {
-    let mut left = limit;
+    let mut remaining = limit;
     while let Some(frame) = body.frame().await {
         let length = frame?.into_data().map_or(0, |data| data.len());
-        left = left.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
+        remaining = remaining.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
     }
     Ok(())
 }
@@ -214,11 +214,11 @@ pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body
 /// A body that holds `guard` until it was sent, or its client has gone.
 pub fn holding(body: Body, guard: impl Send + 'static) -> Body {
     // No error is changed; the closure owns the guard for as long as the body lives.
-    let keep = move |error| {
-        let _held = &guard;
+    let guarded = body.map_err(move |error| {
+        let _guard = &guard;
         error
-    };
-    body.map_err(keep).boxed_unsync()
+    });
+    guarded.boxed_unsync()
 }
 
 /// An event stream.
@@ -239,17 +239,16 @@ pub fn text(media_type: &'static str, text: impl Into<Bytes>) -> Response<Body> 
     with_header(Response::new(full(text)), header::CONTENT_TYPE, media_type)
 }
 
-/// Marks an answer whose bytes are counted until its client has read them.
+/// On an answer whose bytes are counted until its client has read them.
 #[derive(Debug, Clone)]
 struct Counted;
 
-/// The same answer, whose bytes are counted already.
+/// Marks an answer whose bytes are counted for its app, so that no layer above counts them twice.
 pub fn counted(mut response: Response<Body>) -> Response<Body> {
     response.extensions_mut().insert(Counted);
     response
 }
 
-/// Whether the bytes of the answer are counted already.
 pub fn is_counted(response: &Response<Body>) -> bool {
     response.extensions().get::<Counted>().is_some()
 }
@@ -321,13 +320,12 @@ pub fn retry_after(response: Response<Body>, seconds: u64) -> Response<Body> {
     with_header(response, header::RETRY_AFTER, seconds.into())
 }
 
-/// The same answer with another status than its error's usual one.
+/// Gives an answer another status than its error's usual one.
 pub fn with_status(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
     *response.status_mut() = status;
     response
 }
 
-/// The same answer with one more header.
 pub fn with_header(
     mut response: Response<Body>,
     name: impl IntoHeaderName,
@@ -340,8 +338,8 @@ pub fn with_header(
 /// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let refused = error(Code::MethodNotAllowed, &message);
-    with_header(refused, header::ALLOW, HeaderValue::from_static(allow))
+    let refusal = error(Code::MethodNotAllowed, &message);
+    with_header(refusal, header::ALLOW, HeaderValue::from_static(allow))
 }
 
 #[cfg(test)]

@@ -19,6 +19,10 @@ const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The methods that the bridge's own routes allow, for `Allow`.
 const OWN_METHODS: &str = "GET, HEAD, POST";
 
+/// TRACE and TRACK make a server return the request's own headers, the credential included. CONNECT
+/// asks for a tunnel.
+const REFUSED_METHODS: [&str; 3] = ["TRACE", "TRACK", "CONNECT"];
+
 /// The longest path, in bytes. Its meaning is looked for before the client is known, which takes
 /// milliseconds for one of 64 KiB.
 const MAX_PATH: usize = 8 << 10;
@@ -57,10 +61,7 @@ impl Route {
         let path = if path == MCP_WITH_SLASH { MCP } else { path };
         let meaning = NormalizedPath::new(path);
         let is_proxied = meaning.is_proxied(path);
-        // TRACE and TRACK make a server return the request's own headers, the credential included.
-        // CONNECT asks for a tunnel.
-        let refused = ["TRACE", "TRACK", "CONNECT"];
-        if refused.iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
+        if REFUSED_METHODS.iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
             return Self::WrongMethod(if is_proxied { PROXIED_METHODS } else { OWN_METHODS });
         }
         if is_proxied {
@@ -68,9 +69,9 @@ impl Route {
                 .map_or(Self::Ambiguous, |(proxied, resource)| Self::Proxied(proxied, resource));
         }
         let segments: Vec<String> = path.split('/').skip(1).map(decoded).collect();
-        let found = ROUTES.iter().filter_map(|own| Some((own, own.matches(&segments)?)));
-        let found: Vec<(&OwnRoute, String)> = found.collect();
-        let has = |method: &str| found.iter().any(|(own, _)| own.method == method);
+        let routes: Vec<(&OwnRoute, String)> =
+            ROUTES.iter().filter_map(|own| Some((own, own.matches(&segments)?))).collect();
+        let has = |method: &str| routes.iter().any(|(own, _)| own.method == method);
         let other = match (has("GET"), has("POST")) {
             (true, true) if has("DELETE") => Self::WrongMethod("GET, HEAD, POST, DELETE"),
             (true, true) => Self::WrongMethod(OWN_METHODS),
@@ -78,45 +79,58 @@ impl Route {
             (false, true) => Self::WrongMethod("POST"),
             (false, false) => Self::Unknown,
         };
-        let wanted = if *method == Method::HEAD { "GET" } else { method.as_str() };
-        let own = found.into_iter().find(|(own, _)| own.method == wanted);
+        let route_method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+        let own = routes.into_iter().find(|(own, _)| own.method == route_method);
         own.map_or(other, |(own, segment)| Self::Own(own, segment))
     }
 
-    /// Whether the path is one of MANTYX's.
+    /// Errors on such a route have MANTYX's own form, which MANTYX's clients read.
     pub fn is_proxied(&self) -> bool {
         matches!(self, Self::Proxied(..) | Self::Ambiguous | Self::WrongMethod(PROXIED_METHODS))
     }
 
     /// What holds for requests with `method` on this route.
     pub fn rules(&self, method: &Method) -> RouteRules {
-        let (kind, after_hang_up, traced) = match self {
-            Self::Own(own, _) => return own.rules,
-            Self::Proxied(proxied, _) => of_proxied(proxied, method),
-            Self::WrongMethod(_) => (RouteKind::Own, AfterHangUp::Dropped, None),
+        match self {
+            Self::Own(own, _) => own.rules,
+            Self::Proxied(proxied, _) => rules_of_proxied(proxied, method),
+            Self::WrongMethod(_) => for_apps(RouteKind::Own, AfterHangUp::Dropped),
             Self::Unknown | Self::Ambiguous | Self::TooLong => {
-                (RouteKind::Unknown, AfterHangUp::Dropped, None)
+                for_apps(RouteKind::Unknown, AfterHangUp::Dropped)
             }
-        };
-        RouteRules { access: Access::App, after_hang_up, kind, traced }
+        }
     }
 }
 
+/// The rules of a route that only apps may use, and whose requests have no span.
+fn for_apps(kind: RouteKind, after_hang_up: AfterHangUp) -> RouteRules {
+    RouteRules { access: Access::App, after_hang_up, kind, traced: None }
+}
+
 /// What holds for requests with `method` on a route of MANTYX's.
-fn of_proxied(route: &Proxied, method: &Method) -> (RouteKind, AfterHangUp, Option<&'static str>) {
+///
+/// What creates or ends something at MANTYX runs to its end even if the app hangs up: dropped in the
+/// middle, it could have its effect there without a driver here.
+fn rules_of_proxied(route: &Proxied, method: &Method) -> RouteRules {
     use AfterHangUp::{Dropped, ForAWhile, ToItsEnd};
-    match route {
-        Proxied::CreateRun(_, RunKind::Agent) => (RouteKind::CreateRun, ToItsEnd, Some(AGENT_RUNS)),
-        Proxied::CreateRun(_, RunKind::Eval) => (RouteKind::CreateRun, ToItsEnd, Some(EVAL_RUNS)),
-        Proxied::CreateSession(_) => (RouteKind::CreateSession, ToItsEnd, None),
-        Proxied::Message(..) => (RouteKind::Message, ToItsEnd, Some(MESSAGES)),
-        Proxied::EndSession(..) => (RouteKind::EndSession, ToItsEnd, None),
-        Proxied::Stream(_) => (RouteKind::Stream, Dropped, None),
-        Proxied::ToolResult(_) => (RouteKind::ToolResult, ForAWhile, None),
-        Proxied::Cancel(_) => (RouteKind::Cancel, ToItsEnd, None),
-        Proxied::Other if method.is_safe() => (RouteKind::Forwarded, Dropped, None),
-        Proxied::Other => (RouteKind::Forwarded, ForAWhile, None),
-    }
+    let traced = match route {
+        Proxied::CreateRun(_, RunKind::Agent) => Some(AGENT_RUNS),
+        Proxied::CreateRun(_, RunKind::Eval) => Some(EVAL_RUNS),
+        Proxied::Message(..) => Some(MESSAGES),
+        _ => None,
+    };
+    let rules = match route {
+        Proxied::CreateRun(..) => for_apps(RouteKind::CreateRun, ToItsEnd),
+        Proxied::CreateSession(_) => for_apps(RouteKind::CreateSession, ToItsEnd),
+        Proxied::Message(..) => for_apps(RouteKind::Message, ToItsEnd),
+        Proxied::EndSession(..) => for_apps(RouteKind::EndSession, ToItsEnd),
+        Proxied::Stream(_) => for_apps(RouteKind::Stream, Dropped),
+        Proxied::ToolResult(_) => for_apps(RouteKind::ToolResult, ForAWhile),
+        Proxied::Cancel(_) => for_apps(RouteKind::Cancel, ToItsEnd),
+        Proxied::Other if method.is_safe() => for_apps(RouteKind::Forwarded, Dropped),
+        Proxied::Other => for_apps(RouteKind::Forwarded, ForAWhile),
+    };
+    RouteRules { traced, ..rules }
 }
 
 #[cfg(test)]

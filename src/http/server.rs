@@ -56,13 +56,13 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
     };
     let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
     let overflow = Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW));
-    let counted = service.api.requests.connections.by_way.of(way);
+    let metrics = service.api.requests.connections.by_way.of(way);
     let mut connections = JoinSet::new();
-    let mut told = None;
+    let mut last_log = None;
     loop {
         while connections.try_join_next().is_some() {}
         let next = async {
-            let accepted = accept(&listener, &regular, &mut told).await;
+            let accepted = accept(&listener, &regular, &mut last_log).await;
             let peer = ClientKey::new(&accepted.1);
             match regular.slot(peer).await {
                 Some(slot) => (accepted, Some(slot), false),
@@ -73,10 +73,10 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
             () = stop.cancelled() => break,
             next = next => next,
         };
-        counted.evicted.inc_by(regular.evicted() + overflow.evicted());
+        metrics.evicted.inc_by(regular.evicted() + overflow.evicted());
         let stop = stop.child_token();
         let Some(slot) = slot else { continue };
-        counted.opened.inc();
+        metrics.opened.inc();
         let service = Arc::clone(&service);
         let connection =
             Arc::new(Connection { slot, service: Arc::clone(&service), stop, is_overflow });
@@ -86,26 +86,26 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         });
     }
     drop(listener);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(DRAIN, ended).await.is_err() {
+    let all_ends = async { while connections.join_next().await.is_some() {} };
+    if timeout(DRAIN, all_ends).await.is_err() {
         warn!(open = connections.len(), "connections were cut after {DRAIN:?}");
     }
 }
 
-/// Waits for the next connection. `told` is the time of the last log line about a failure to
+/// Waits for the next connection. `last_log` is the time of the last log line about a failure to
 /// accept.
 async fn accept(
     listener: &Listener,
     slots: &ConnectionLimit,
-    told: &mut Option<Instant>,
+    last_log: &mut Option<Instant>,
 ) -> (Socket, ClientInfo) {
     loop {
         match accept_now(listener).await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+                if last_log.is_none_or(|at| at.elapsed() >= TELL_AGAIN) {
                     warn!(%error, "connections cannot be accepted at the moment");
-                    *told = Some(Instant::now());
+                    *last_log = Some(Instant::now());
                 }
                 // The process may be out of descriptors: an unused connection makes room. The pause
                 // comes first, so that a connection which has only just arrived can send its

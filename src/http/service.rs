@@ -21,8 +21,8 @@ use self::open_requests::{OpenRequest, OpenRequests, pay_for_head};
 use crate::http::api::Api;
 use crate::http::api::openapi::SignInLink;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
-use crate::http::auth::sessions::Begun;
-use crate::http::auth::{AuthRefusal, Authenticator, Shown, rate_limit};
+use crate::http::auth::sessions::NewSession;
+use crate::http::auth::{AuthRefusal, Authenticator, SignIn, rate_limit};
 use crate::http::response::ReadError;
 use crate::http::router::Route;
 use crate::http::{
@@ -70,15 +70,16 @@ impl Service {
         let route = Route::find(request.method(), request.uri().path());
         let rules = route.rules(request.method());
         let is_proxied = route.is_proxied();
-        let admitted = match let_in.is_none() && !rules.access.is_open() {
-            true => Err(AuthRefusal::TooManyConnections),
-            false => self.auth.admit(rules.access, &request, &client),
+        let caller = if let_in.is_none() && !rules.access.is_open() {
+            Err(AuthRefusal::TooManyConnections)
+        } else {
+            self.auth.admit(rules.access, &request, &client)
         };
-        let room = admitted.and_then(|caller| {
+        let admission = caller.and_then(|caller| {
             let open = self.make_room(caller.as_ref(), rules.access, let_in)?;
             Ok((caller, open))
         });
-        let (mut response, open) = match room {
+        let (mut response, open) = match admission {
             Ok((caller, open)) => {
                 let admitted = Admitted { route, rules, caller, request, client };
                 (self.handle_admitted(admitted).await, open)
@@ -104,13 +105,13 @@ impl Service {
         let_in: Option<impl FnOnce(Option<&AppName>) -> bool>,
     ) -> Result<Option<OpenRequest>, AuthRefusal> {
         let Some(Caller { app, .. }) = caller else { return Ok(None) };
-        let has_others = self.api.runs.calls.settings().apps.len() > 1;
-        let one_of_several = if has_others { Some(&app.name) } else { None };
-        let has_connection = let_in.is_none_or(|let_in| let_in(one_of_several));
+        let app_count = self.api.runs.calls.settings().apps.len();
+        let one_of_several = if app_count > 1 { Some(&app.name) } else { None };
+        let may_use_connection = let_in.is_none_or(|let_in| let_in(one_of_several));
         if access.is_open() {
             return Ok(None);
         }
-        if !has_connection {
+        if !may_use_connection {
             return Err(AuthRefusal::TooManyOfApp);
         }
         self.open.open(&app.name).map(Some).ok_or(AuthRefusal::TooManyOfApp)
@@ -125,11 +126,10 @@ impl Service {
         let Ok(head) = pay_for_head(&app, &admitted.request).await else {
             return ReadError::NoRoom.into();
         };
-        let work = async move {
+        let work = budget::for_app(app.clone(), async move {
             let _head = head;
             this.count(admitted).await
-        };
-        let work = budget::for_app(app.clone(), work);
+        });
         match after_hang_up {
             AfterHangUp::Dropped => work.await,
             after => self.detached.answer(&app, after, work).await,
@@ -146,10 +146,10 @@ impl Service {
             Ok(form) => form,
             Err(error) => return error.into(),
         };
-        let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
-        let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
-        let (token, app) = match self.auth.app_by_token(&token, client) {
-            Ok(found) => found,
+        let field = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
+        let token = field.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
+        let sign_in = match self.auth.sign_in(&token, client) {
+            Ok(sign_in) => sign_in,
             Err(refusal @ AuthRefusal::TooManyFailures(_)) => {
                 return self.refuse(parts.uri.path(), client, &refusal);
             }
@@ -159,13 +159,13 @@ impl Service {
                 return status_page::sign_in(Some("Invalid token."));
             }
         };
-        self.let_in((token, app), &parts.headers, client)
+        self.let_in(&sign_in, &parts.headers, client)
     }
 
     /// Begins a session.
     fn let_in(
         &self,
-        (token, app): Shown,
+        SignIn { token, app }: &SignIn,
         headers: &HeaderMap,
         client: &ClientInfo,
     ) -> Response<Body> {
@@ -176,8 +176,8 @@ impl Service {
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
         // A second sign-in, perhaps as another app, replaces the first session of this browser.
         self.auth.sessions.end(headers);
-        match self.auth.sessions.begin(token, headers, secure) {
-            Ok(Begun { cookie, key }) => {
+        match self.auth.sessions.begin(*token, headers, secure) {
+            Ok(NewSession { cookie, key }) => {
                 info!(app = %app.name, "a browser signed in at the status page");
                 status_page::see_page(cookie, Some(&key))
             }
@@ -216,8 +216,10 @@ impl Service {
         let query = request.uri().query().unwrap_or_default();
         let ticket = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "ticket");
         let token = ticket.and_then(|(_, ticket)| self.auth.sessions.follow(&ticket));
-        match token.and_then(|token| Some((token, self.auth.app_of(token, client)?))) {
-            Some(shown) => self.let_in(shown, request.headers(), client),
+        let sign_in =
+            token.and_then(|token| Some(SignIn { token, app: self.auth.app_of(token, client)? }));
+        match sign_in {
+            Some(sign_in) => self.let_in(&sign_in, request.headers(), client),
             None => status_page::sign_in(Some(
                 "This link was followed before, or is older than a minute. `mantyx-bridge open` \
                  makes another one.",
@@ -227,13 +229,13 @@ impl Service {
 
     /// [`Self::dispatch`], with metrics and a span.
     async fn count(&self, mut admitted: Admitted) -> Response<Body> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let kind = admitted.rules.kind;
         let mut span = self.span(&mut admitted);
         let Admitted { caller, request, .. } = &admitted;
         // The operator without an app cannot be removed by a reload.
-        let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
-        let app = app.filter(|app| !app.is_operator());
+        let app =
+            caller.as_ref().map(|caller| Arc::clone(&caller.app)).filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
         let mut response = self.dispatch(admitted).await;
         // An open stream gives no lasting right, just as an open connection does not.
@@ -246,9 +248,9 @@ impl Service {
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
-        let counted = self.api.requests.by_route.of(kind);
-        counted.answered.of(Answered::from_status(response.status())).inc();
-        counted.duration.observe(begun.elapsed());
+        let metrics = self.api.requests.by_route.of(kind);
+        metrics.answered.of(Answered::from_status(response.status())).inc();
+        metrics.duration.observe(start.elapsed());
         response
     }
 
@@ -257,9 +259,9 @@ impl Service {
     fn span(&self, Admitted { rules, caller, request, .. }: &mut Admitted) -> Span {
         let Some(pattern) = rules.traced else { return Span::default() };
         let method = request.method().clone();
-        let shown = proxy::trace(request.headers());
+        let caller_trace = proxy::trace(request.headers());
         let mut span =
-            self.api.runs.context.traces.request(shown, format_args!("{method} {pattern}"));
+            self.api.runs.context.traces.request(caller_trace, format_args!("{method} {pattern}"));
         if let Some(trace) = span.told() {
             http_client::set_trace(request.headers_mut(), trace);
         }

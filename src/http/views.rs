@@ -179,12 +179,12 @@ pub async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<
     }
     let size = answer.body().size_hint().exact().filter(|size| *size > SMALL);
     let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
-    let mut held = Budget::of_process().hold_for(Some(app.clone()));
-    let room = timeout(ROOM_PATIENCE, held.resize(size)).await;
-    room.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
+    let mut room = Budget::of_process().hold_for(Some(app.clone()));
+    let resized = timeout(ROOM_PATIENCE, room.resize(size)).await;
+    resized.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
     let (parts, body) = answer.into_parts();
     let whole = body.collect().await.expect("a body of known size is there whole").to_bytes();
-    Ok(response::counted(Response::from_parts(parts, response::full(held.pay_for(whole)))))
+    Ok(response::counted(Response::from_parts(parts, response::full(room.pay_for(whole)))))
 }
 
 #[cfg(test)]

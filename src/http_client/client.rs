@@ -49,7 +49,8 @@ impl Client {
         Self::with(Reuse::UNKNOWN, settings)
     }
 
-    /// The same for a server that may speak HTTP/2, until its first answer shows that it does not.
+    /// A client for a server that may speak HTTP/2. Until its first answer shows that it does not, an idle
+    /// connection counts as usable for long: such a server announces the end of one.
     pub(super) fn sharing(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
         Self::with(Reuse::LONGEST, settings)
     }
@@ -90,10 +91,10 @@ impl Client {
         let again = request.try_clone();
         match (self.execute(request).await, again) {
             (Err(error), Some(again)) if is_broken(&error) => {
-                let sent = self.0.pool(Reuse::NEVER).execute(again).await;
-                sent.inspect(|response| self.0.heard(response))
+                let answer = self.0.pool(Reuse::NEVER).execute(again).await;
+                answer.inspect(|response| self.0.heard(response))
             }
-            (sent, _) => sent,
+            (answer, _) => answer,
         }
     }
 
@@ -112,8 +113,8 @@ impl Client {
             return world.exchange(request).await;
         }
         let reuse = self.0.reuse(&request.url().origin());
-        let sent = self.0.pool(reuse).execute(request).await;
-        sent.inspect(|response| self.0.heard(response))
+        let answer = self.0.pool(reuse).execute(request).await;
+        answer.inspect(|response| self.0.heard(response))
     }
 }
 
@@ -122,11 +123,10 @@ impl Shared {
         let pool = self.pools.get(reuse.0).expect("there is one for each");
         pool.get_or_init(|| {
             let builder = (self.settings)().pool_idle_timeout(reuse.longest_idle());
-            let builder = match reuse {
+            super::build(match reuse {
                 Reuse::NEVER => builder.pool_max_idle_per_host(0),
                 _ => builder,
-            };
-            super::build(builder)
+            })
         })
     }
 

@@ -19,15 +19,13 @@ const REFUSED: &str = ".refused.invalid";
 
 /// Whether `address` is link-local, in any form in which IPv6 embeds IPv4.
 fn is_link_local(address: IpAddr) -> bool {
-    let of_v6 = |address: Ipv6Addr| address.is_unicast_link_local() || address == EC2_METADATA;
-    is(address, |address| address.is_link_local(), of_v6)
-}
-
-/// Whether one of the two holds for `address`, or for the IPv4 address that it embeds.
-fn is(address: IpAddr, of_v4: fn(Ipv4Addr) -> bool, of_v6: fn(Ipv6Addr) -> bool) -> bool {
     match address {
-        IpAddr::V4(address) => of_v4(address),
-        IpAddr::V6(address) => of_v6(address) || embedded(address).is_some_and(of_v4),
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => {
+            address.is_unicast_link_local()
+                || address == EC2_METADATA
+                || embedded(address).is_some_and(|address| address.is_link_local())
+        }
     }
 }
 
@@ -75,15 +73,15 @@ pub(super) enum Names {
 
 impl Names {
     /// The addresses of `name` that the bridge may call.
-    fn allowed(self, name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
-        let mut kept = without(found, is_link_local).ok_or_else(|| refused(name))?;
+    fn allowed(self, name: &str, all: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+        let addresses = without(all, is_link_local).ok_or_else(|| refused(name))?;
         // A configured proxy may run on this machine under the name `localhost`. Addresses that
         // a peer names never use it.
         if matches!(self, Self::Elsewhere) && name != "localhost" {
-            let here = || io::Error::other(format!("{name} leads to this machine"));
-            kept = without(kept, is_here).ok_or_else(here)?;
+            return without(addresses, is_here)
+                .ok_or_else(|| io::Error::other(format!("{name} leads to this machine")));
         }
-        Ok(kept)
+        Ok(addresses)
     }
 }
 
@@ -95,23 +93,30 @@ impl Resolve for Names {
             if let Some(address) = name.strip_suffix(REFUSED) {
                 return Err(refused(&address.replace('-', ":")).into());
             }
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            let kept = names.allowed(name, found)?;
-            Ok(Box::new(kept.into_iter()) as Addrs)
+            let all: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+            let allowed = names.allowed(name, all)?;
+            Ok(Box::new(allowed.into_iter()) as Addrs)
         })
     }
 }
 
-/// The addresses that are not bad; `None` if all are.
-fn without(found: Vec<SocketAddr>, is_bad: fn(IpAddr) -> bool) -> Option<Vec<SocketAddr>> {
-    let was_any = !found.is_empty();
-    let kept: Vec<_> = found.into_iter().filter(|found| !is_bad(found.ip())).collect();
-    (!kept.is_empty() || !was_any).then_some(kept)
+/// The addresses that are not bad; `None` if there are some and all are bad. A name without an address
+/// is no refusal: the client reports that it leads nowhere.
+fn without(mut addresses: Vec<SocketAddr>, is_bad: fn(IpAddr) -> bool) -> Option<Vec<SocketAddr>> {
+    let had_some = !addresses.is_empty();
+    addresses.retain(|address| !is_bad(address.ip()));
+    if had_some && addresses.is_empty() { None } else { Some(addresses) }
 }
 
 fn is_here(address: IpAddr) -> bool {
-    let of_v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
-    is(address, of_v4, |address| address.is_loopback() || address.is_unspecified())
+    let embedded_v4 = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => embedded(address).map(IpAddr::V4),
+    };
+    [Some(address), embedded_v4]
+        .into_iter()
+        .flatten()
+        .any(|address| address.is_loopback() || address.is_unspecified())
 }
 
 fn refused(host: &str) -> io::Error {

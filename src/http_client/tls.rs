@@ -64,18 +64,18 @@ impl Tls {
     /// speaks.
     pub(super) fn apply(&self, builder: ClientBuilder, protocols: &[&str]) -> ClientBuilder {
         let Some(authorities) = &self.authorities else {
-            let identity = self.identity.as_ref().map(|pem| Identity::from_pem(pem.as_bytes()));
-            let identity = identity.map(|it| it.expect("the pair was checked when it was read"));
-            return identity.into_iter().fold(builder, ClientBuilder::identity);
+            let Some(pem) = &self.identity else { return builder };
+            let identity = Identity::from_pem(pem.as_bytes());
+            return builder.identity(identity.expect("the pair was checked when it was read"));
         };
-        let config = trusting(authorities);
+        let trust = trusting(authorities);
         let mut config = match &self.identity {
-            None => config.with_no_client_auth(),
+            None => trust.with_no_client_auth(),
             Some(pem) => {
                 let chain = read_pem(pem).expect("the pair was checked when it was read");
-                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
-                let key = key.expect("the pair was checked when it was read");
-                config.with_client_auth_cert(chain, key).expect("the pair was checked, too")
+                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+                    .expect("the pair was checked when it was read");
+                trust.with_client_auth_cert(chain, key).expect("the pair was checked, too")
             }
         };
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_owned()).collect();
@@ -85,23 +85,25 @@ impl Tls {
 
 /// The settings of a client that trusts what a file names: authorities, and a server's own certificate
 /// that says it is one, as `openssl req -x509` makes them.
-fn trusting(named: &[CertificateDer<'static>]) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+fn trusting(
+    certificates: &[CertificateDer<'static>],
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(named.iter().cloned());
+    store.add_parsable_certificates(certificates.iter().cloned());
     let authorities =
-        WebPkiServerVerifier::builder_with_provider(store.into(), crate::tls::provider());
-    let authorities = authorities.build().expect("each was taken as one when it was read");
-    let named = named.to_owned();
+        WebPkiServerVerifier::builder_with_provider(store.into(), crate::tls::provider())
+            .build()
+            .expect("each was taken as one when it was read");
+    let certificates = certificates.to_owned();
     verifier::config(Box::new(move |end_entity, intermediates, name, now| {
-        let verified = authorities.verify_server_cert(end_entity, intermediates, name, &[], now);
-        let is_named = || named.contains(end_entity);
-        match verified {
+        let verdict = authorities.verify_server_cert(end_entity, intermediates, name, &[], now);
+        match verdict {
             // Its time was checked before.
-            Err(error) if is_of_authority(&error) && is_named() => {
+            Err(error) if is_of_authority(&error) && certificates.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
-            verified => verified,
+            verdict => verdict,
         }
     }))
 }
@@ -110,8 +112,9 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = read_pem(pem).map_err(TlsFlaw::Authority)?;
     for certificate in &certificates {
-        let bad = |error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}"));
-        store.add(certificate.clone()).map_err(bad)?;
+        if let Err(error) = store.add(certificate.clone()) {
+            return Err(TlsFlaw::Authority(format!("a certificate in it is bad: {error}")));
+        }
     }
     Ok(certificates)
 }

@@ -57,7 +57,7 @@ pub(super) struct Answer<'a> {
 impl Answer<'_> {
     pub(super) fn read(&self) -> Result<Granted, TokenRefusal> {
         if !self.status.is_success() {
-            return Err(self.refused());
+            return Err(self.refusal());
         }
         let Ok(members) = Members::read(self.body) else {
             return Err(self.unusable(&format!("{}, and not with JSON", self.what_it_is())));
@@ -65,16 +65,19 @@ impl Answer<'_> {
         // GitHub, Slack and others refuse with a 200.
         let names_error = members.get("error").is_some_and(|error| error.get() != "null");
         if names_error && members.get("access_token").is_none() {
-            return Err(self.refused());
+            return Err(self.refusal());
         }
         let kind = members.string("token_type");
         if let Some(kind) = kind.filter(|kind| !is_bearer(kind)) {
-            let known = OTHER_TYPES.iter().find(|known| known.eq_ignore_ascii_case(&kind));
-            let named = known.map_or("of another type than Bearer".to_owned(), |known| {
-                format!("of the type {known}")
-            });
+            let description = OTHER_TYPES
+                .iter()
+                .find(|other| other.eq_ignore_ascii_case(&kind))
+                .map_or("of another type than Bearer".to_owned(), |other| {
+                    format!("of the type {other}")
+                });
             let cure = "have the issuer give this client bearer tokens";
-            return Err(self.unusable(&format!("with a token {named}, which is not used: {cure}")));
+            let what = format!("with a token {description}, which is not used: {cure}");
+            return Err(self.unusable(&what));
         }
         let token = members.string("access_token").filter(|token| !token.is_empty());
         let Some(token) = token else {
@@ -84,22 +87,25 @@ impl Answer<'_> {
             return Err(self.unusable("with an `access_token` that no header can carry"));
         };
         // Some issuers write the number as a string.
-        let seconds = members.get("expires_in").map(|raw| raw.get().trim_matches('"'));
-        let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
-        let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
-        let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let refresh_token = members.string("refresh_token").filter(|token| !token.is_empty());
-        let refresh_token = refresh_token.map(SecretString::from);
+        let lifetime = members
+            .get("expires_in")
+            .and_then(|raw| raw.get().trim_matches('"').parse::<f64>().ok())
+            .map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()))
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let refresh_token = members
+            .string("refresh_token")
+            .filter(|token| !token.is_empty())
+            .map(SecretString::from);
         Ok(Granted { issued: Issued { value, lifetime }, refresh_token })
     }
 
     /// An answer that refuses the request: with a status, or with `error` in a 2xx.
-    fn refused(&self) -> TokenRefusal {
+    fn refusal(&self) -> TokenRefusal {
         let Self { place, status, headers, body } = *self;
-        let named = Members::read(body).ok().and_then(|body| body.string("error"));
-        let known = ERRORS.split(' ').find(|error| named.as_deref() == Some(*error));
+        let word = Members::read(body).ok().and_then(|body| body.string("error"));
+        let oauth_error = ERRORS.split(' ').find(|error| word.as_deref() == Some(*error));
         let code = status.as_u16();
-        let mut text = match known {
+        let mut text = match oauth_error {
             Some(error) => format!("the token endpoint {place} answered {code} {error}"),
             None if status.is_success() => format!(
                 "the token endpoint {place} answered HTTP {code} with an `error` that OAuth does \
@@ -111,20 +117,24 @@ impl Answer<'_> {
             text.push_str(" with a web page: ");
             text.push_str(PAGE_CURE);
         }
-        let is_unnamed = status == StatusCode::UNAUTHORIZED && known.is_none();
-        let names_client = known.is_some_and(|error| ABOUT_CLIENT.contains(&error))
-            && (status.is_success()
-                || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST));
+        let is_about_client = match oauth_error {
+            None => status == StatusCode::UNAUTHORIZED,
+            Some(error) if ABOUT_CLIENT.contains(&error) => {
+                status.is_success()
+                    || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST)
+            }
+            Some(_) => false,
+        };
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let after = http_client::retry_after(headers, clock::now());
-        let after = after.map(|after| after.min(LONGEST_AFTER));
+        let after =
+            http_client::retry_after(headers, clock::now()).map(|after| after.min(LONGEST_AFTER));
         if let Some(after) = after.filter(|after| !after.is_zero()) {
             text.push_str(&format!(", and wants no request for {} s", after.as_secs()));
         }
-        let grant_ended = known == Some("invalid_grant");
+        let grant_ended = oauth_error == Some("invalid_grant");
         let error = IssueError { text, passes, after, grant_ended };
-        TokenRefusal { error, is_about_client: is_unnamed || names_client }
+        TokenRefusal { error, is_about_client }
     }
 
     /// What a body without JSON is.
@@ -154,8 +164,8 @@ const PAGE_CURE: &str = "see whether `token_url` is the token endpoint itself, a
     or a proxy stands before it";
 
 fn is_page(headers: &HeaderMap, body: &str) -> bool {
-    let is_html = http_client::media_type(headers).eq_ignore_ascii_case("text/html");
-    is_html || body.trim_start().starts_with('<')
+    http_client::media_type(headers).eq_ignore_ascii_case("text/html")
+        || body.trim_start().starts_with('<')
 }
 
 fn is_bearer(kind: &str) -> bool {

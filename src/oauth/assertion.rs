@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use ring::rand::SystemRandom;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
-    RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -37,17 +37,19 @@ enum Pair {
 impl ClientKey {
     /// Reads a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA of at least 2048 bits.
     pub fn read(pem: &str) -> Option<Self> {
-        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
-        let der = der.secret_pkcs8_der();
-        let ec =
-            |kind| EcdsaKeyPair::from_pkcs8(kind, der, &SystemRandom::new()).ok().map(Pair::Ec);
-        let ed25519 = || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519);
-        let rsa = || RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa);
-        let found = ec(&ECDSA_P256_SHA256_FIXED_SIGNING).map(|pair| ("ES256", pair));
-        let found = found.or_else(|| Some(("ES384", ec(&ECDSA_P384_SHA384_FIXED_SIGNING)?)));
-        let found = found.or_else(|| Some(("EdDSA", ed25519()?)));
-        let (algorithm, pair) = found.or_else(|| Some(("RS256", rsa()?)))?;
-        Some(Self { algorithm, pair })
+        let pkcs8 = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let der = pkcs8.secret_pkcs8_der();
+        if let Some(pair) = ec_pair(&ECDSA_P256_SHA256_FIXED_SIGNING, der) {
+            return Some(Self { algorithm: "ES256", pair });
+        }
+        if let Some(pair) = ec_pair(&ECDSA_P384_SHA384_FIXED_SIGNING, der) {
+            return Some(Self { algorithm: "ES384", pair });
+        }
+        if let Ok(pair) = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der) {
+            return Some(Self { algorithm: "EdDSA", pair: Pair::Ed25519(pair) });
+        }
+        let pair = Pair::Rsa(RsaKeyPair::from_pkcs8(der).ok()?);
+        Some(Self { algorithm: "RS256", pair })
     }
 
     /// The assertion of `client` for `audience`, an issuer or its token endpoint; `None` if the
@@ -76,6 +78,10 @@ impl ClientKey {
         };
         Some(format!("{text}.{}", BASE64URL.encode(signature)))
     }
+}
+
+fn ec_pair(algorithm: &'static EcdsaSigningAlgorithm, der: &[u8]) -> Option<Pair> {
+    EcdsaKeyPair::from_pkcs8(algorithm, der, &SystemRandom::new()).ok().map(Pair::Ec)
 }
 
 #[cfg(test)]

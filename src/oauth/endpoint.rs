@@ -89,20 +89,23 @@ impl Question<'_> {
     async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
-            let sent = http.send(self.request(http, shows)).await;
-            let response = sent.map_err(|error| error_chain(&error.without_url()))?;
+            let response = http
+                .send(self.request(http, shows))
+                .await
+                .map_err(|error| error_chain(&error.without_url()))?;
             let status = response.status();
             let headers = response.headers().clone();
             let body = http_client::body(response, MAX_ANSWER).await;
             Ok((status, headers, body.map_err(|error| error.to_string())?))
         };
-        let late = |_elapsed| Err(format!("none in {} s", PATIENCE.as_secs()));
-        let answer = timeout(PATIENCE, exchange).await.unwrap_or_else(late);
-        let (status, headers, body) = answer.map_err(|why| {
+        let answer = timeout(PATIENCE, exchange)
+            .await
+            .unwrap_or_else(|_elapsed| Err(format!("none in {} s", PATIENCE.as_secs())));
+        let (status, headers, bytes) = answer.map_err(|why| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
             TokenRefusal { error: IssueError::passing(text), is_about_client: false }
         })?;
-        let body = String::from_utf8_lossy(&body);
+        let body = String::from_utf8_lossy(&bytes);
         Answer { place, status, headers: &headers, body: &body }.read()
     }
 
@@ -116,17 +119,19 @@ impl Question<'_> {
                 form.append_pair(name, value);
             }
         }
-        let request = http.post(self.url.clone()).header(ACCEPT, "application/json");
-        let mut request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let mut request = http
+            .post(self.url.clone())
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         match shows {
             Shows::InHeader => request = request.header(AUTHORIZATION, basic(id, secret)),
             Shows::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
             }
             Shows::Signed => {
-                let key = ClientKey::read(secret);
-                let sign = |key: ClientKey| key.assertion(id, self.audience, clock::now());
-                let assertion = key.and_then(sign).unwrap_or_default();
+                let assertion = ClientKey::read(secret)
+                    .and_then(|key| key.assertion(id, self.audience, clock::now()))
+                    .unwrap_or_default();
                 form.append_pair("client_id", id)
                     .append_pair("client_assertion_type", JWT_BEARER)
                     .append_pair("client_assertion", &assertion);
@@ -137,7 +142,8 @@ impl Question<'_> {
 }
 
 fn basic(id: &str, secret: &str) -> HeaderValue {
-    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-    let pair = BASE64_STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
+    let [id, secret] = [id, secret]
+        .map(|text| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>());
+    let pair = BASE64_STANDARD.encode(format!("{id}:{secret}"));
     http_client::sensitive(&format!("Basic {pair}")).expect("base64 is graphic ASCII")
 }

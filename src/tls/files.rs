@@ -84,36 +84,31 @@ impl Files {
         &self,
         read: impl Fn(&Path) -> io::Result<String>,
     ) -> Result<TlsSettings, FileError> {
-        let text = |which, path: &Path| {
-            read(path).map_err(|error| {
-                let what = format!("{} cannot be read: {error}", path.display());
-                FileError { which, what, cure: "name a file that the bridge may read" }
-            })
-        };
-        let pem = |which, path: &Path| certificates(which, path, &text(which, path)?);
-        let chain = pem(Which::Cert, &self.cert)?;
-        let key = private_key(&self.key, &text(Which::Key, &self.key)?)?;
-        let facts = chain.first().map(Facts::read).transpose().map_err(|error| FileError {
+        let chain = certificates(Which::Cert, &self.cert, &text(&read, Which::Cert, &self.cert)?)?;
+        let key = private_key(&self.key, &text(&read, Which::Key, &self.key)?)?;
+        let first = chain.first().ok_or_else(|| unreadable(Which::Cert, &self.cert))?;
+        let facts = Facts::read(first).map_err(|error| FileError {
             which: Which::Cert,
             what: format!("the certificate in {} cannot be read: {error}", self.cert.display()),
             cure: "the first certificate in the file is the listeners' own",
         })?;
-        let facts = facts.ok_or_else(|| unreadable(Which::Cert, &self.cert))?;
-        let builder = ServerConfig::builder_with_provider(provider())
+        let versions = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the default versions");
-        let builder = match &self.client_ca {
+        let client_auth = match &self.client_ca {
             Some(path) => {
-                let roots = roots(path, pem(Which::ClientCa, path)?)?;
+                let pem = text(&read, Which::ClientCa, path)?;
+                let roots = roots(path, certificates(Which::ClientCa, path, &pem)?)?;
                 let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-                let verifier = verifier.build().expect("there are roots, and no revocation lists");
-                builder.with_client_cert_verifier(verifier)
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+                        .build()
+                        .expect("there are roots, and no revocation lists");
+                versions.with_client_cert_verifier(verifier)
             }
-            None => builder.with_no_client_auth(),
+            None => versions.with_no_client_auth(),
         };
-        let server = builder.with_single_cert(chain, key);
-        let mut server = server.map_err(|error| self.not_a_pair(&error))?;
+        let mut server =
+            client_auth.with_single_cert(chain, key).map_err(|error| self.not_a_pair(&error))?;
         server.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
         if self.client_ca.is_some() {
             // A resumed session would skip the check of the client's certificate.
@@ -138,6 +133,18 @@ impl Files {
         };
         FileError { which: Which::Key, what, cure }
     }
+}
+
+/// The text of a file, or the mistake for the operator.
+fn text(
+    read: impl Fn(&Path) -> io::Result<String>,
+    which: Which,
+    path: &Path,
+) -> Result<String, FileError> {
+    read(path).map_err(|error| {
+        let what = format!("{} cannot be read: {error}", path.display());
+        FileError { which, what, cure: "name a file that the bridge may read" }
+    })
 }
 
 /// The ALPN name of HTTP/2.

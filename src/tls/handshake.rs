@@ -57,25 +57,34 @@ impl Tls {
 }
 
 async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secured, Failed> {
-    let gone = |error| Failed { kind: HandshakeFailure::Gone, error };
     let mut first = [0];
-    let read = stream.peek(&mut first).await.map_err(gone)?;
-    if read == 1 && first != [HANDSHAKE] {
-        stream.write_all(PLAIN.as_bytes()).await.map_err(gone)?;
-        stream.shutdown().await.map_err(gone)?;
+    let length = stream.peek(&mut first).await.map_err(client_gone)?;
+    if length == 1 && first != [HANDSHAKE] {
+        stream.write_all(PLAIN.as_bytes()).await.map_err(client_gone)?;
+        stream.shutdown().await.map_err(client_gone)?;
         let error = io::Error::other("the client does not speak TLS");
         return Err(Failed { kind: HandshakeFailure::NotTls, error });
     }
-    let agreed = TlsAcceptor::from(server).accept(stream).await;
-    let stream = agreed.map_err(|error| Failed { kind: kind(&error), error })?;
+    let stream = TlsAcceptor::from(server)
+        .accept(stream)
+        .await
+        .map_err(|error| Failed { kind: kind(&error), error })?;
     let (_, session) = stream.get_ref();
     let h2 = session.alpn_protocol() == Some(H2);
-    let facts = session.peer_certificates().and_then(<[_]>::first).map(|it| Facts::read(it));
-    let facts = facts.transpose().map_err(|error| Failed {
-        kind: HandshakeFailure::BadCertificate,
-        error: io::Error::other(error),
-    })?;
+    let facts = session
+        .peer_certificates()
+        .and_then(<[_]>::first)
+        .map(|certificate| Facts::read(certificate))
+        .transpose()
+        .map_err(|error| Failed {
+            kind: HandshakeFailure::BadCertificate,
+            error: io::Error::other(error),
+        })?;
     Ok(Secured { stream, names: facts.map(|facts| facts.names.into()), h2 })
+}
+
+fn client_gone(error: io::Error) -> Failed {
+    Failed { kind: HandshakeFailure::Gone, error }
 }
 
 /// The label of a failure in the metrics.

@@ -11,12 +11,12 @@ use super::verifier;
 
 /// A client that only talks to the holder of `certificate`'s key.
 pub fn client(certificate: CertificateDer<'static>) -> ClientConfig {
-    let is_it = verifier::config(Box::new(move |end_entity, _, _, _| {
+    let config = verifier::config(Box::new(move |end_entity, _, _, _| {
         if *end_entity == certificate {
             Ok(ServerCertVerified::assertion())
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())
         }
     }));
-    is_it.with_no_client_auth()
+    config.with_no_client_auth()
 }

@@ -64,6 +64,15 @@ async function call(name, input) {
 /** Waits until so many cards wait for somebody and may be touched. */
 const waiting = (page, count) => page.waitForFunction(
   (count) => document.querySelectorAll(".ask:not(.over) button:enabled").length === 2 * count, {}, count);
+/** Without colours, the buttons that allow and that deny still differ: by their marks, and by their edges. */
+async function looksDiffer(page, card) {
+  const look = (kind) => page.$eval(`${card} .${kind}`, (button) => {
+    const [own, mark] = [getComputedStyle(button), getComputedStyle(button, "::before")];
+    return { edge: own.borderTopStyle, mark: `${mark.content} ${mark.borderRightWidth}`, back: own.backgroundColor };
+  });
+  const [allow, deny] = [await look("allow"), await look("deny")];
+  for (const part of ["edge", "mark", "back"]) assert.notEqual(allow[part], deny[part], part);
+}
 const press = (page, card, word) => page.click(`${card} button[aria-label^="${word}"]`);
 
 try {
@@ -130,6 +139,7 @@ try {
   assert.ok(!page.url().includes(operator), "the secret is not in the address");
   await waiting(page, 1);
   assert.ok(await page.$eval("#operator", (form) => form.hidden), "nobody has to sign in twice");
+  await looksDiffer(page, ".ask:nth-child(1)");
   await press(page, ".ask:nth-child(1)", "Approve");
   await looked;
   await page.mouse.move(5, 1500);

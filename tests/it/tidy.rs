@@ -18,6 +18,9 @@ const MAX_LINES: usize = 600;
 /// A room of `http`, and the other modules that neither it nor those below it may name. The order of
 /// all modules is that of the map in ARCHITECTURE.md.
 const DIRECTIONS: &[(&str, &str)] = &[
+    // What requests ask about the records is answered by `run_store` and `calls`: the difference between
+    // one process and replicas is decided there.
+    ("http", "journal"),
     ("http::client_info", "backend calls config http run_store runs upstream"),
     ("http::error_code", "backend calls config http run_store runs upstream"),
     (
@@ -360,6 +363,21 @@ fn modules_name_only_what_they_may() {
         }
     }
     none("these lines break the direction rules", &offenders);
+}
+
+/// `RunStore::journal` is for the rooms below `http`, and an import alone would not show its use.
+#[test]
+fn http_asks_run_store_and_calls_and_never_the_journal() {
+    let asks_journal = Regex::new(r"\.\s*journal\b").expect("a pattern");
+    let mut offenders = Vec::new();
+    for source in sources(&["rs"]) {
+        if module(&source.path).is_some_and(|module| is_within(&module, "http")) {
+            let lines = source.text.lines().enumerate().filter(|(_, line)| !is_comment(line));
+            let asking = lines.filter(|(_, line)| asks_journal.is_match(line));
+            offenders.extend(asking.map(|(at, _)| format!("{}:{}", source.path, at + 1)));
+        }
+    }
+    none("these lines ask the journal", &offenders);
 }
 
 /// The files of `src` that may start a process by themselves: the function for all others, a process

@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::{Approval, Approvals, Decision, Undecidable};
+use crate::calls::Calls;
 use crate::clock;
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedApproval};
@@ -24,6 +25,34 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The questions that this replica has shown to the group, each with the id of its holder there.
 type SharedHolders = BTreeMap<String, Uuid>;
+
+impl Calls {
+    /// Has this replica look at what waits at others, if the question `id` is not known here: another
+    /// replica may have listed it a moment ago. Without the look, a person who decides at once would
+    /// hear that there is no such question.
+    pub async fn look_for_approval(&self, id: &str) {
+        if let Some(replica) = self.journal.replica()
+            && self.approvals.get(None, id).is_none()
+        {
+            // Without an answer of the database, the question stays unknown.
+            self.approvals.look(replica).await.ok();
+        }
+    }
+
+    /// Takes what a person says about the question `id` of `app`, or of any app. Among replicas, the
+    /// first decision that is durable counts, whichever of them took it.
+    pub async fn decide_approval(
+        &self,
+        app: Option<&AppName>,
+        id: &str,
+        decision: Decision,
+    ) -> Result<Approval, Undecidable> {
+        match self.journal.replica() {
+            None => self.approvals.decide(app, id, decision),
+            Some(replica) => self.approvals.decide_with(replica, app, id, decision).await,
+        }
+    }
+}
 
 impl Approvals {
     /// Shows the group what waits here, and takes what its replicas have decided, for as long as it
@@ -70,7 +99,7 @@ impl Approvals {
     }
 
     /// Looks at what waits at other replicas.
-    pub async fn look(&self, replica: &Replica) -> Result<(), DatabaseError> {
+    async fn look(&self, replica: &Replica) -> Result<(), DatabaseError> {
         let ids: Vec<String> = {
             let inner = self.inner.lock();
             let own = inner.waiting.values().map(|waiting| waiting.approval.id.to_string());
@@ -136,7 +165,7 @@ impl Approvals {
     /// The database takes one end of a question. Without it, two people at two replicas could each
     /// be told that their decision counts. A question that waits here is shown to the group first,
     /// as the database has no end for a question that it does not know.
-    pub async fn decide_with(
+    async fn decide_with(
         &self,
         replica: &Replica,
         app: Option<&AppName>,

@@ -111,7 +111,7 @@ enum Verdict {
 impl Shown {
     /// A question without the arguments that it is about.
     pub(super) fn new(approval: &Approval) -> Self {
-        let ended = approval.ended.as_ref();
+        let end = approval.ended.as_ref();
         Self {
             id: approval.id.to_string(),
             state: approval.outcome().map_or("waiting", Outcome::as_str).to_owned(),
@@ -130,26 +130,27 @@ impl Shown {
             flaw: None,
             since: rfc3339(approval.since),
             deadline: rfc3339(approval.until),
-            decided_at: ended.map(|(at, _)| rfc3339(*at)),
-            reason: ended.and_then(|(_, decision)| decision.reason.clone()),
+            decided_at: end.map(|(at, _)| rfc3339(*at)),
+            reason: end.and_then(|(_, decision)| decision.reason.clone()),
         }
     }
 
     fn whole(approval: &Approval) -> Self {
         let arguments = approval.arguments.as_deref().map(RawValue::to_owned);
         let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
-        let asked = approval.question.as_ref();
-        let question = asked.map(|asked| asked.params.clone());
-        let flaw = asked.and_then(|asked| asked.flaw.clone());
+        let (question, flaw) = match &approval.question {
+            Some(question) => (Some(question.params.clone()), question.flaw.clone()),
+            None => (None, None),
+        };
         Self { arguments, arguments_text, question, flaw, ..Self::new(approval) }
     }
 }
 
 impl Api {
     /// The questions that the caller may see; waiting ones come first.
-    pub(super) fn list_approvals(&self, asked: &ApiRequest) -> Answered {
-        let caller = &asked.caller;
-        let sight = Sight::new(&self.runs, caller, asked.request.headers());
+    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> Answered {
+        let caller = &incoming.caller;
+        let sight = Sight::new(&self.runs, caller, incoming.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Serialized without a `Value` in between, which would lose digits of the arguments.
@@ -158,18 +159,13 @@ impl Api {
         Ok(response::json(&list))
     }
 
-    pub(super) async fn decide(&self, mut asked: ApiRequest) -> Answered {
-        if !asked.caller.may_decide() {
+    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> Answered {
+        if !incoming.caller.may_decide() {
             return Err(not_yours_to_decide());
         }
-        let body = self.read_json(&mut asked, MAX_DECISION).await?;
-        let ApiRequest { mut caller, request, segment: id } = asked;
-        // Another replica may have listed it a moment ago.
-        if let Some(replica) = self.runs.journal().replica()
-            && self.runs.calls.approvals.get(None, &id).is_none()
-        {
-            self.runs.calls.approvals.look(replica).await.ok();
-        }
+        let body = self.read_json(&mut incoming, MAX_DECISION).await?;
+        let ApiRequest { mut caller, request, segment: id } = incoming;
+        self.runs.calls.look_for_approval(&id).await;
         // A reload may have removed the right while the body or the database's answer arrived.
         if !caller.app.is_operator() {
             caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
@@ -198,17 +194,16 @@ impl Api {
         let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::new(&self.runs, &caller, request.headers());
-        let seen = self.runs.calls.approvals.get(caller.sees(), &id);
-        let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
-        let approvals = &self.runs.calls.approvals;
-        let decided = match (seen, self.runs.journal().replica()) {
-            (None, _) => Err(Undecidable::Unknown),
-            (_, None) => approvals.decide(caller.sees(), &id, decision),
-            (_, Some(replica)) => {
-                approvals.decide_with(replica, caller.sees(), &id, decision).await
-            }
+        let approval = self.runs.calls.approvals.get(caller.sees(), &id);
+        let sees_approval = approval.is_some_and(|approval| {
+            sight.has_call(&self.runs, &approval.app, approval.run.as_ref())
+        });
+        let verdict = if sees_approval {
+            self.runs.calls.decide_approval(caller.sees(), &id, decision).await
+        } else {
+            Err(Undecidable::Unknown)
         };
-        match decided {
+        match verdict {
             Ok(approval) => Ok(response::json(&Shown::new(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,
@@ -225,14 +220,14 @@ impl Api {
             }
             Err(Undecidable::Ended(approval)) => {
                 let Shown { kind, state, .. } = Shown::new(&approval);
-                let message = match approval.outcome() {
+                let cause = match approval.outcome() {
                     Some(Outcome::Expired) => "The deadline has passed.",
                     Some(Outcome::Withdrawn) => {
                         "Its caller or run has ended, or its server does not wait any more."
                     }
                     _ => "A decision was made before.",
                 };
-                let message = format!("The {kind} is {state} already. {message}");
+                let message = format!("The {kind} is {state} already. {cause}");
                 Err(response::error(Code::AlreadyDecided, &message))
             }
         }

@@ -13,9 +13,7 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{
-    Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response,
-};
+use super::{Answered, Api, ApiRequest, Code, Ref, busy, names, operator_only, response};
 use crate::backend::program::orphans;
 use crate::clock::rfc3339;
 
@@ -63,13 +61,10 @@ impl Api {
     pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
         let offer = self.offer(&caller.app);
         let handles = self.backends().handles();
-        let details = |name: BackendName| {
+        let backends = names(&offer).into_iter().filter_map(|name| {
             let handle = handles.get(&name)?;
             let states = self.backends().registry.states(&name).into_iter();
-            let refs = offer.backend(name.as_str()).into_iter().flat_map(|it| it.refs());
-            let asks = |tool: &&str| {
-                offer.route(tool).is_some_and(|route| handle.rules.approve.may_ask(route))
-            };
+            let refs = offer.backend(name.as_str()).into_iter().flat_map(|backend| backend.refs());
             Some(BackendDetails {
                 states: states
                     .map(|(since, phase)| StateSince {
@@ -80,7 +75,9 @@ impl Api {
                 approve: refs
                     .flat_map(Ref::names)
                     .map(AsRef::as_ref)
-                    .filter(asks)
+                    .filter(|tool: &&str| {
+                        offer.route(tool).is_some_and(|route| handle.rules.approve.may_ask(route))
+                    })
                     .map(str::to_owned)
                     .collect(),
                 stderr: if caller.is_operator { handle.dial.stderr() } else { Vec::new() },
@@ -90,9 +87,8 @@ impl Api {
                     .map(rfc3339),
                 name: name.to_string(),
             })
-        };
-        let backends = names(&offer).into_iter().filter_map(details).collect();
-        Ok(response::json(&BackendList { backends }))
+        });
+        Ok(response::json(&BackendList { backends: backends.collect() }))
     }
 
     /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of its
@@ -110,8 +106,11 @@ impl Api {
         doctor.args(["doctor", "--json", "--config"]).arg(file).arg(name.as_str());
         doctor.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let rules = self.backends().rules(&name);
-        let start = rules.filter(|it| it.program().is_some()).map(|it| it.start.timeout);
-        let limit = DOCTOR + start.unwrap_or_default();
+        let start_timeout = match rules {
+            Some(rules) if rules.program().is_some() => rules.start.timeout,
+            _ => Duration::ZERO,
+        };
+        let limit = DOCTOR + start_timeout;
         let started = orphans::start_own(&mut doctor);
         let report = async { started?.wait_with_output().await };
         let output = tokio::select! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -19,7 +19,6 @@ use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
 use crate::calls::once::NotAnswered;
 use crate::config::error::did_you_mean;
-use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Own, pending};
@@ -37,11 +36,26 @@ const AS_WHICH: &str = "The operator is no app: `?app=NAME` says as which one th
 const FULL: &str = "The results of the request's other calls take all the room that the app has, \
                     so this call was not made. Send it again with fewer others.";
 
-/// The calls of one request, and its body.
-pub(super) type Asked = (Form, Arc<[Call]>, Bytes);
+/// The calls of one request.
+pub(super) struct Batch {
+    pub form: Form,
+    pub calls: Arc<[Call]>,
+    /// The request's body, which counts the calls' arguments for the app until all have ended.
+    pub body: Bytes,
+}
 
-/// A result, and whether the tool was not called.
-type One = (Bytes, bool);
+/// What makes the calls of a request once: its `Idempotency-Key`, and the digest of what it asks for.
+pub(super) struct KeyedRequest {
+    key: String,
+    digest: String,
+}
+
+/// The result of one call, as the app gets it.
+struct CallResult {
+    text: Bytes,
+    /// `false`: the app may ask for the call again.
+    tool_called: bool,
+}
 
 /// Whose request it is.
 #[derive(Debug)]
@@ -55,7 +69,7 @@ pub(super) struct Origin {
 }
 
 /// What the calls of one request share.
-struct Of {
+struct BatchContext {
     offer: Arc<Offer>,
     origin: Arc<Origin>,
     form: Form,
@@ -70,8 +84,10 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
     let refs = offer.backends().flat_map(|(_, offered)| offered.refs().chain(offered.hidden()));
     let own = offer.own(|_| true).map(|(_, one)| one);
     let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
-    let near = did_you_mean(name, names.filter(|other| *other != name));
-    near.map(|near| format!(" Did you mean `{near}`?")).unwrap_or_default()
+    match did_you_mean(name, names.filter(|other| *other != name)) {
+        Some(near) => format!(" Did you mean `{near}`?"),
+        None => String::new(),
+    }
 }
 
 /// Refuses ids and names that are too long to be remembered.
@@ -98,6 +114,27 @@ fn no_such_tool(offer: &Offer, name: &str) -> String {
     )
 }
 
+/// Reads the calls of a body and, if `origin` is given, the digest of what it asks for.
+fn read_calls(
+    format: Format,
+    body: &Bytes,
+    origin: Option<&Origin>,
+) -> Result<(Arc<[Call]>, String), String> {
+    let text = std::str::from_utf8(body).map_err(|_bad| "The body is not UTF-8.")?;
+    let calls = format.read(text)?.into();
+    let digest = origin.map(|origin| origin.digest(&format!("{format:?}\n{text}")));
+    Ok((calls, digest.unwrap_or_default()))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Answered<Option<String>> {
+    let mut values = headers.get_all("idempotency-key").iter();
+    match (values.next().map(HeaderValue::to_str), values.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(key)), None) if (1..=255).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => Err(bad_request("One Idempotency-Key is taken, of 1 to 255 ASCII characters.")),
+    }
+}
+
 impl Origin {
     /// The digest of `text`, which says what is asked for, and of the one that asks for it.
     fn digest(&self, text: &str) -> String {
@@ -106,13 +143,16 @@ impl Origin {
     }
 }
 
-impl Of {
-    fn not_made(&self, place: usize, why: String) -> One {
-        let refused = CallOutcome::failed(Ending::Unavailable, why);
-        (self.form.result(place, &self.calls[place], &refused).into(), true)
+impl BatchContext {
+    fn not_made(&self, place: usize, why: String) -> CallResult {
+        let refusal = CallOutcome::failed(Ending::Unavailable, why);
+        let text = self.form.result(place, &self.calls[place], &refusal).into();
+        CallResult { text, tool_called: false }
     }
 
-    fn hold(&self) -> Held {
+    /// Room of the app for a result. Without it, an app that asks for many large results would take the
+    /// memory of all others.
+    fn room(&self) -> Held {
         Budget::of_process().hold_for(Some(self.origin.app.name.clone()))
     }
 }
@@ -135,24 +175,27 @@ impl Form {
         }
     }
 
-    /// The result of the call at `place`, if it is not known; `None` if the whole request is refused.
-    fn instead(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
-        let made = match why {
+    /// The result of the call at `place`, whose outcome is not known; `None` if the whole request is
+    /// refused.
+    fn unanswered(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
+        let outcome = match why {
             NotAnswered::Lost => CallOutcome::failed(Ending::Unknown, pending::lost(&call.name)),
             NotAnswered::Unwritable => {
                 CallOutcome::failed(Ending::Storage, NotRecorded::Unwritable.for_model(&call.name))
             }
             _ => return None,
         };
-        Some(self.result(place, call, &made))
+        Some(self.result(place, call, &outcome))
     }
 
     fn answer(&self, results: &[Bytes]) -> String {
-        let text = |result| std::str::from_utf8(result).expect("it was a text");
-        let results: Vec<&str> = results.iter().map(|result| text(&**result)).collect();
+        let texts: Vec<&str> = results
+            .iter()
+            .map(|result| std::str::from_utf8(result).expect("it was a text"))
+            .collect();
         match self {
-            Self::Api(format) => format.answer(&results),
-            Self::Loom(set) => set.answer(&results),
+            Self::Api(format) => format.answer(&texts),
+            Self::Loom(set) => set.answer(&texts),
         }
     }
 
@@ -165,57 +208,49 @@ impl Form {
 }
 
 impl Api {
-    pub(super) async fn tool_call(&self, mut asked: ApiRequest) -> Answered {
-        match parameter(&asked.request, "app") {
+    pub(super) async fn tool_call(&self, mut incoming: ApiRequest) -> Answered {
+        match parameter(&incoming.request, "app") {
             // The operator is no app: the page has calls made as one of them.
-            Some(app) if asked.caller.is_operator => {
+            Some(app) if incoming.caller.is_operator => {
                 let app = self.runs.calls.app(&app.as_str().into());
-                asked.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
+                incoming.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
             }
             Some(_) => {
                 return Err(bad_request("`app` is for the operator; a token is an app's own."));
             }
-            None if asked.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
+            None if incoming.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
             None => {}
         }
-        let format = format(&asked.request, "event")?;
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let origin = Arc::new(self.origin(&asked));
-        let has_key = asked.request.headers().contains_key("idempotency-key");
-        let (text, digests) = (body.clone(), Arc::clone(&origin));
-        let read = move || {
-            let text = std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?;
-            let calls: Arc<[Call]> = format.read(text)?.into();
-            let digest = has_key.then(|| digests.digest(&format!("{format:?}\n{text}")));
-            Ok::<_, String>((calls, digest.unwrap_or_default()))
+        let format = format(&incoming.request, "event")?;
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
+        let origin = Arc::new(self.origin(&incoming));
+        let text = body.clone();
+        let key_origin = if incoming.request.headers().contains_key("idempotency-key") {
+            Some(Arc::clone(&origin))
+        } else {
+            None
         };
         let (calls, digest) = self
             .views
-            .work_if_large(&origin.app.name, body.len(), read)
+            .work_if_large(&origin.app.name, body.len(), move || {
+                read_calls(format, &text, key_origin.as_deref())
+            })
             .await?
             .map_err(|why| bad_request(&why))?;
-        let mut keys = asked.request.headers().get_all("idempotency-key").iter();
-        let once = match (keys.next().map(HeaderValue::to_str), keys.next()) {
-            (None, _) => None,
-            (Some(Ok(key)), None) if (1..=255).contains(&key.len()) => {
-                Some((key.to_owned(), digest))
-            }
-            _ => {
-                return Err(bad_request(
-                    "One Idempotency-Key is taken, of 1 to 255 ASCII characters.",
-                ));
-            }
-        };
-        self.answer_calls(origin, (Form::Api(format), calls, body), once).await
+        let key = idempotency_key(incoming.request.headers())?;
+        let once = key.map(|key| KeyedRequest { key, digest });
+        self.answer_calls(origin, Batch { form: Form::Api(format), calls, body }, once).await
     }
 
-    pub(super) fn origin(&self, asked: &ApiRequest) -> Origin {
-        let (caller, headers) = (&asked.caller, asked.request.headers());
+    pub(super) fn origin(&self, incoming: &ApiRequest) -> Origin {
+        let (caller, headers) = (&incoming.caller, incoming.request.headers());
         let credential = proxy::forward::credential(&self.runs, caller, headers);
-        let identity = match (credential.is_callers(), caller.is_operator) {
-            (false, _) => None,
-            (true, true) => Some("operator".to_owned()),
-            (true, false) => Some(credential.fingerprint()),
+        let identity = if !credential.is_callers() {
+            None
+        } else if caller.is_operator {
+            Some("operator".to_owned())
+        } else {
+            Some(credential.fingerprint())
         };
         let trace = self.runs.context.traces.context(proxy::trace(headers));
         Origin { app: Arc::clone(&caller.app), trace, identity }
@@ -226,21 +261,21 @@ impl Api {
     pub(super) async fn answer_calls(
         &self,
         origin: Arc<Origin>,
-        asked: Asked,
-        once: Option<(String, String)>,
+        batch: Batch,
+        once: Option<KeyedRequest>,
     ) -> Answered {
-        let form = asked.0.clone();
-        let calls = Arc::clone(&asked.1);
+        let form = batch.form.clone();
+        let calls = Arc::clone(&batch.calls);
         check_ids(calls.iter().map(|call| call.tool_use.as_str()))?;
         if let Form::Loom(set) = &form {
             check_ids([set.id.as_str()].into_iter().chain(set.run.as_deref()))?;
         }
         let app = origin.app.name.clone();
-        let made = self.clone().make(origin, asked);
+        let work = self.clone().make_calls(origin, batch);
         let answer = match once {
-            None => made.await,
-            Some((key, digest)) => {
-                self.runs.calls.once((app, key), RequestRecord::new(digest), made).await
+            None => work.await,
+            Some(KeyedRequest { key, digest }) => {
+                self.runs.calls.once_for_app((app, key), digest, work).await
             }
         };
         match answer {
@@ -256,77 +291,83 @@ impl Api {
                 Err(response::error(Code::IdempotencyKeyReused, why))
             }
             Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
-                let result = |(place, call)| form.instead(place, call, &why).map(Bytes::from);
-                let results: Vec<_> = calls.iter().enumerate().filter_map(result).collect();
+                let mut results = Vec::new();
+                for (place, call) in calls.iter().enumerate() {
+                    results.extend(form.unanswered(place, call, &why).map(Bytes::from));
+                }
                 Ok(response::json_text(form.answer(&results)))
             }
         }
     }
 
-    /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
-    /// body counts the calls' arguments for the app.
-    async fn make(self, origin: Arc<Origin>, asked: Asked) -> Result<Bytes, NotAnswered> {
-        let (form, calls, _body) = asked;
-        let of = Arc::new(Of {
+    /// Makes the calls of one request, some of them side by side, and writes the answer to it.
+    async fn make_calls(self, origin: Arc<Origin>, batch: Batch) -> Result<Bytes, NotAnswered> {
+        let Batch { form, calls, body: _body } = batch;
+        let context = Arc::new(BatchContext {
             offer: self.offer(&origin.app),
             turns: Semaphore::new(AT_ONCE),
             origin,
             form,
             calls,
         });
-        let places = 0..of.calls.len();
-        let results = places.map(async |place| {
+        let places = 0..context.calls.len();
+        let pending_results = places.map(async |place| {
             // A call that waits for its turn is not on disk yet: a crash leaves it to be made.
-            let Ok(_turn) = of.turns.acquire().await else {
-                return Ok(of.not_made(place, FULL.to_owned()));
+            let Ok(_turn) = context.turns.acquire().await else {
+                return Ok(context.not_made(place, FULL.to_owned()));
             };
-            match &of.form {
-                Form::Api(_) => self.clone().make_one(Arc::clone(&of), place).await,
-                Form::Loom(set) => self.make_one_once(&of, set, place).await,
+            match &context.form {
+                Form::Api(_) => self.clone().make_call(Arc::clone(&context), place).await,
+                Form::Loom(set) => self.make_call_once(&context, set, place).await,
             }
         });
-        let (results, no_call): (Vec<_>, Vec<_>) =
-            try_join_all(results).await?.into_iter().collect();
-        let answer = of.form.answer(&results).into_bytes();
-        let mut held = of.hold();
-        held.follow(answer.len());
-        let answer = held.pay_for(answer);
+        let results = try_join_all(pending_results).await?;
+        let any_called = results.iter().any(|result| result.tool_called);
+        let texts: Vec<Bytes> = results.into_iter().map(|result| result.text).collect();
+        let text = context.form.answer(&texts).into_bytes();
+        let mut room = context.room();
+        room.follow(text.len());
+        let answer = room.pay_for(text);
         // A key is for calls that were made; what was refused may be asked for again.
-        if no_call.contains(&false) { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
+        if any_called { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
     }
 
-    /// [`Self::make_one`], once for all sets with this id, also over a crash in which the set had no
+    /// [`Self::make_call`], once for all sets with this id, also over a crash in which the set had no
     /// answer yet.
-    async fn make_one_once(
+    async fn make_call_once(
         &self,
-        of: &Arc<Of>,
+        context: &Arc<BatchContext>,
         set: &Set,
         place: usize,
-    ) -> Result<One, NotAnswered> {
-        let call = &of.calls[place];
+    ) -> Result<CallResult, NotAnswered> {
+        let call = &context.calls[place];
         let Call { tool_use, name, args, .. } = call;
         // No header has a line end, so that no Idempotency-Key is the same.
         let key = format!("loom\n{:?} {:?} {tool_use:?}", set.run, set.id);
-        let record = RequestRecord::new(of.origin.digest(&format!("{name}\n{}", args.get())));
-        let made = self.clone().make_one(Arc::clone(of), place);
+        let digest = context.origin.digest(&format!("{name}\n{}", args.get()));
+        let call_result = self.clone().make_call(Arc::clone(context), place);
         let work = async move {
-            let (result, no_call) = made.await?;
-            if no_call { Err(NotAnswered::NoCall(result)) } else { Ok(result) }
+            let CallResult { text, tool_called } = call_result.await?;
+            if tool_called { Ok(text) } else { Err(NotAnswered::NoCall(text)) }
         };
-        let key = (of.origin.app.name.clone(), key);
-        match self.runs.calls.once(key, record, work).await {
-            Ok(result) => Ok((result, false)),
-            Err(NotAnswered::NoCall(result)) => Ok((result, true)),
-            Err(why) => {
-                of.form.instead(place, call, &why).map(|text| (text.into(), false)).ok_or(why)
-            }
+        let app = context.origin.app.name.clone();
+        match self.runs.calls.once_for_app((app, key), digest, work).await {
+            Ok(text) => Ok(CallResult { text, tool_called: true }),
+            Err(NotAnswered::NoCall(text)) => Ok(CallResult { text, tool_called: false }),
+            Err(why) => match context.form.unanswered(place, call, &why) {
+                Some(text) => Ok(CallResult { text: text.into(), tool_called: true }),
+                None => Err(why),
+            },
         }
     }
 
-    /// Makes the call at `place`. Returns its result, which is counted for the app, and whether the
-    /// tool was not called.
-    async fn make_one(self, of: Arc<Of>, place: usize) -> Result<One, NotAnswered> {
-        let Of { offer, origin, form, calls, turns } = &*of;
+    /// Makes the call at `place`. Its result is counted for the app.
+    async fn make_call(
+        self,
+        context: Arc<BatchContext>,
+        place: usize,
+    ) -> Result<CallResult, NotAnswered> {
+        let BatchContext { offer, origin, form, calls, turns } = &*context;
         let Origin { app, trace, .. } = &**origin;
         let call = &calls[place];
         let name = &call.name;
@@ -334,45 +375,44 @@ impl Api {
         // a tool of the app's own.
         let is_mapped = matches!(form, Form::Loom(_)) && app.names.values().any(|own| own == name);
         let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
-        let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
-        let Some(route) = route else {
+        let Some(route) = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind))
+        else {
             let (offer, name) = (Arc::clone(offer), call.name.clone());
             // To compare thousands of names takes milliseconds.
             let why = self.views.work(&app.name, move || no_such_tool(&offer, &name)).await;
-            let why = why.unwrap_or_else(|late| late.to_string());
-            return Ok(of.not_made(place, why));
+            return Ok(context.not_made(place, why.unwrap_or_else(|late| late.to_string())));
         };
-        let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
+        let client = match form {
+            Form::Loom(_) => Some(self.client_for_result(app)),
+            Form::Api(_) => None,
+        };
         let by = CalledBy { run: form.run(&app.name), client };
-        let calls = &self.runs.calls;
-        let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
+        let outcome = self.runs.calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =
-            (form, &made.ending, &made.answer)
+            (form, &outcome.ending, &outcome.answer)
         {
             return Err(NotAnswered::Busy(why.clone()));
         }
-        let no_call = made.ending.is_of_no_call();
-        let mut held = of.hold();
-        let size = made.json_len();
+        let tool_called = !outcome.ending.is_of_no_call();
+        let mut room = context.room();
         // Once for the result, and once for the answer that it becomes a part of.
-        match held.resize(2 * made.answer.json_len()).await {
-            Ok(()) => {
-                let written = Arc::clone(&of);
-                let write = move || written.form.result(place, &written.calls[place], &made);
-                let result = in_background_if_large(size, write).await;
-                Ok((held.pay_for(result.into_bytes()), no_call))
-            }
-            Err(no_room) => {
-                turns.close();
-                let why = format!("The tool has run; {no_room}, its result is lost.");
-                let lost = CallOutcome::failed(Ending::ToolError, why);
-                Ok((form.result(place, call, &lost).into(), false))
-            }
+        if let Err(no_room) = room.resize(2 * outcome.answer.json_len()).await {
+            turns.close();
+            let why = format!("The tool has run; {no_room}, its result is lost.");
+            let failure = CallOutcome::failed(Ending::ToolError, why);
+            let text = form.result(place, call, &failure).into();
+            return Ok(CallResult { text, tool_called: true });
         }
+        let writer = Arc::clone(&context);
+        let text = in_background_if_large(outcome.json_len(), move || {
+            writer.form.result(place, &writer.calls[place], &outcome)
+        });
+        let text = text.await.into_bytes();
+        Ok(CallResult { text: room.pay_for(text), tool_called })
     }
 
-    /// Takes a server's whole result, and answers none of its questions.
-    fn reader(&self, app: &App) -> Arc<McpClient> {
+    /// A client that takes a server's whole result, and answers none of its questions.
+    fn client_for_result(&self, app: &App) -> Arc<McpClient> {
         let (questions, _) = mpsc::channel(1);
         let draining = self.runs.draining().clone();
         Arc::new(McpClient::new(&app.name, None, questions, Modes::default(), draining))

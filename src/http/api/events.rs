@@ -75,26 +75,21 @@ impl Looks {
     /// The state that another stream of the caller has looked at a moment ago.
     fn fresh(&self, caller: &Caller) -> Option<Arc<Look>> {
         let key = (caller.app.name.clone(), caller.is_operator);
-        let last = Arc::clone(self.0.lock().get(&key)?);
+        let entry = Arc::clone(self.0.lock().get(&key)?);
         // While another stream looks, this one must not block the thread.
-        let last = last.try_lock()?;
+        let last = entry.try_lock()?;
         last.as_ref().filter(|look| look.is_fresh(caller, FRESH)).map(Arc::clone)
     }
 
     /// The state, at most `age` old. It may have to be written, which takes milliseconds.
     fn look(&self, api: &Api, caller: &Caller, age: Duration) -> Arc<Look> {
         let key = (caller.app.name.clone(), caller.is_operator);
-        let last = {
+        let entry = {
             let mut looks = self.0.lock();
-            // Those that no stream has used for a while.
-            let is_used = |last: &LastLook| {
-                let Some(last) = last.try_lock() else { return true };
-                last.as_ref().is_none_or(|look| look.at.elapsed() < 8 * FRESH)
-            };
-            looks.retain(|of, last| *of == key || is_used(last));
+            looks.retain(|caller, last| *caller == key || was_just_used(last));
             Arc::clone(looks.entry(key).or_default())
         };
-        let mut last = last.lock();
+        let mut last = entry.lock();
         if let Some(look) = last.as_ref().filter(|look| look.is_fresh(caller, age)) {
             return Arc::clone(look);
         }
@@ -102,6 +97,12 @@ impl Looks {
         *last = Some(Arc::clone(&look));
         look
     }
+}
+
+/// Whether a stream looks now, or has done so within a few seconds.
+fn was_just_used(last: &LastLook) -> bool {
+    let Some(last) = last.try_lock() else { return true };
+    last.as_ref().is_none_or(|look| look.at.elapsed() < 8 * FRESH)
 }
 
 impl Look {
@@ -129,7 +130,7 @@ struct Feed {
     /// The digest of the daemon's state that was sent last. The states themselves would be held for
     /// each of a thousand streams.
     daemon: Digest,
-    /// The same of each backend.
+    /// The digest of each backend's state that was sent last.
     backends: BTreeMap<String, Digest>,
     look: Interval,
     sent: Instant,
@@ -137,16 +138,16 @@ struct Feed {
 
 impl Api {
     /// The events that the caller may see, from now on.
-    pub(super) fn events(&self, asked: &ApiRequest) -> Answered {
+    pub(super) fn events(&self, incoming: &ApiRequest) -> Answered {
         // The first poll is due at once.
         // A stream begins with the present state, not with that of another stream. It is written here, in
         // the turn of the app.
-        self.looks.look(self, &asked.caller, Duration::ZERO);
+        self.looks.look(self, &incoming.caller, Duration::ZERO);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
-            sight: Sight::new(&self.runs, &asked.caller, asked.request.headers()),
-            caller: asked.caller.clone(),
+            sight: Sight::new(&self.runs, &incoming.caller, incoming.request.headers()),
+            caller: incoming.caller.clone(),
             changes: self.runs.calls.changes.subscribe(),
             ready: VecDeque::new(),
             daemon: Digest::default(),
@@ -211,15 +212,15 @@ impl Feed {
         if self.caller.sees().is_some_and(|app| change.app() != app) {
             return;
         }
-        let Some(told) = announcement.text(|| change_text(runs, change)) else { return };
-        let is_seen = match change {
+        let Some(change_text) = announcement.text(|| change_text(runs, change)) else { return };
+        let may_see = match change {
             Change::Run(_, key) => self.sight.has_run_of(runs, key),
             Change::Approval(app, _) | Change::Call(app, _) => {
-                self.sight.has_call(runs, app, told.run.as_ref())
+                self.sight.has_call(runs, app, change_text.run.as_ref())
             }
         };
-        if is_seen {
-            self.ready.push_back(told.text.clone());
+        if may_see {
+            self.ready.push_back(change_text.text.clone());
         }
     }
 
@@ -234,12 +235,15 @@ impl Feed {
             Some(look) => look,
             None => {
                 let (api, caller) = (self.api.clone(), self.caller.clone());
-                let look = move || api.looks.look(&api, &caller, FRESH);
+                let look = self
+                    .api
+                    .views
+                    .work(&self.caller.app.name, move || api.looks.look(&api, &caller, FRESH));
                 // Without a turn, the stream looks again in a second.
-                let Ok(look) = self.api.views.work(&self.caller.app.name, look).await else {
-                    return Some(());
-                };
-                look
+                match look.await {
+                    Ok(look) => look,
+                    Err(_late) => return Some(()),
+                }
             }
         };
         if look.daemon.digest != self.daemon {

@@ -7,53 +7,62 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::calls::{Form, check_ids};
+use super::calls::{Batch, Form, check_ids};
 use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun};
 
 impl Api {
-    pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
+    pub(super) async fn external_tools(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
+        let app = &incoming.caller.app;
         let text = body.clone();
-        let read =
-            move || Set::read(std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?);
-        let set = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
-        let set = set.map_err(|why| bad_request(&why))?;
-        let app = &asked.caller.app;
+        let set = self
+            .views
+            .work_if_large(&app.name, body.len(), move || {
+                Set::read(std::str::from_utf8(&text).map_err(|_bad| "The body is not UTF-8.")?)
+            })
+            .await?
+            .map_err(|why| bad_request(&why))?;
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(Arc::new(self.origin(&asked)), (form, calls, body), None).await
+        self.answer_calls(Arc::new(self.origin(&incoming)), Batch { form, calls, body }, None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
-    pub(super) async fn confirm(&self, mut asked: ApiRequest) -> Answered {
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
+    pub(super) async fn confirm(&self, mut incoming: ApiRequest) -> Answered {
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
         let text = body.clone();
         // What is shown is written here, so that no tree of values waits for the person.
-        let read = move || {
-            let (confirmation, item) = Confirmation::read(&text)?;
-            let Confirmation { title, prompt, .. } = &confirmation;
-            let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
-            let args = to_raw_value(&shown).expect("it is JSON");
-            Ok::<_, String>((confirmation, item, args))
-        };
-        let read = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
-        let (Confirmation { id, run, .. }, item, args) = read.map_err(|why| bad_request(&why))?;
+        let app = &incoming.caller.app;
+        let (Confirmation { id, run, .. }, item, args) = self
+            .views
+            .work_if_large(&app.name, body.len(), move || {
+                let (confirmation, item) = Confirmation::read(&text)?;
+                let Confirmation { title, prompt, .. } = &confirmation;
+                let arguments =
+                    json!({ "title": title, "prompt": prompt, "payload": item.payload });
+                let args = to_raw_value(&arguments).expect("it is JSON");
+                Ok::<_, String>((confirmation, item, args))
+            })
+            .await?
+            .map_err(|why| bad_request(&why))?;
         check_ids([&*item.tool_name, &*item.tool_call_id].into_iter().chain(run.as_deref()))?;
-        let app = &asked.caller.app;
         let name = own_name(app, &item);
-        let route = self.offer(app).searched_route(&name).cloned();
-        let route = route.unwrap_or_else(|| item.confirmed_route());
+        let route = self
+            .offer(app)
+            .searched_route(&name)
+            .cloned()
+            .unwrap_or_else(|| item.confirmed_route());
         let call = Call { args, ..item.call(name) };
-        let of = run.as_deref().map(|run| CallingRun {
+        let calling_run = run.as_deref().map(|run| CallingRun {
             workspace: app.name.as_str().into(),
             run: run.into(),
             session: None,
         });
-        let request = CallRequest::new(app.name.clone(), of, call, route);
+        let request = CallRequest::new(app.name.clone(), calling_run, call, route);
         let decision = self.runs.calls.confirm(&request).await.map_err(|why| {
             busy(&format!("The question was not put to a person: {why}. Send it again."))
         })?;

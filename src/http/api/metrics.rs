@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Metric;
 
 use super::sight::sees_app;
 use super::{Api, ApiRequest, Caller, RunStore, Runtime, Tls, response, status};
@@ -61,17 +62,17 @@ impl<'a> Reader<'a> {
     /// The backends that the reader may know of.
     fn handles(self, runs: &RunStore) -> Vec<(BackendName, Arc<BackendHandle>)> {
         let handles = runs.calls.backends.handles();
-        let seen = handles.iter().filter(|(name, _)| self.sees_backend(name));
-        seen.map(|(name, backend)| (name.clone(), Arc::clone(backend))).collect()
+        let visible = handles.iter().filter(|(name, _)| self.sees_backend(name));
+        visible.map(|(name, backend)| (name.clone(), Arc::clone(backend))).collect()
     }
 }
 
 impl Api {
-    pub(super) fn metrics(&self, asked: &ApiRequest) -> response::Answered {
+    pub(super) fn metrics(&self, incoming: &ApiRequest) -> response::Answered {
         let runs = &self.runs;
-        let reader = Reader::new(self, &asked.caller);
+        let reader = Reader::new(self, &incoming.caller);
         let handles = reader.handles(runs);
-        let own = [
+        let groups = [
             backends(runs, &handles),
             calls(runs, &handles),
             approvals(runs),
@@ -87,65 +88,70 @@ impl Api {
             spans(runs),
             build_info(),
         ];
-        let own = own.into_iter().flatten();
+        let own_rows = groups.into_iter().flatten();
         let started = clock::now().checked_sub(self.facts.since.elapsed());
-        let of_process = of_process(started);
-        let text = page::write(own.collect(), of_process.collect());
+        let process_rows = of_process(started);
+        let text = page::write(own_rows.collect(), process_rows.collect());
         Ok(response::text(page::CONTENT_TYPE, text))
     }
 
     /// What the runs of each app are given.
     fn injected(&self, reader: Reader<'_>) -> Vec<Row> {
-        let mut all = status::injected(self, None);
-        all.retain(|of| reader.sees_app(&of.app.as_str().into()));
-        let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
-        let by = |value: fn(&Cost) -> usize| {
-            let of_backend = move |of: &OfBackend| ConstGauge::new(count(value(&of.cost)));
-            each_by([APP, BACKEND], &all, |of| {
-                of.iter().map(|of| (&*of.name, of_backend(of))).collect()
-            })
-        };
+        let mut injected = status::injected(self, None);
+        injected.retain(|tools| reader.sees_app(&tools.app.as_str().into()));
+        let apps: Vec<(&str, &[OfBackend])> =
+            injected.iter().map(|tools| (tools.app.as_str(), &*tools.backends)).collect();
         vec![
             Row::new(
                 "injected_bytes",
                 "Bytes of tools in each run of the app",
-                by(|cost| cost.bytes),
+                costs(&apps, |cost| cost.bytes),
             ),
             Row::new(
                 "injected_tokens",
                 "The same in tokens, by estimate: one for every four bytes",
-                by(|cost| cost.tokens),
+                costs(&apps, |cost| cost.tokens),
             ),
         ]
     }
 
     fn of_runtimes(&self, reader: Reader<'_>) -> Vec<Row> {
-        let mut seen = self.facts.runtimes.all();
-        seen.retain(|runtime| reader.sees_app(&runtime.name));
-        let all: Vec<(&str, &Runtime)> = seen.iter().map(|it| (it.name.as_str(), &**it)).collect();
-        if all.is_empty() {
+        let mut visible = self.facts.runtimes.all();
+        visible.retain(|runtime| reader.sees_app(&runtime.name));
+        let runtimes: Vec<(&str, &Runtime)> =
+            visible.iter().map(|runtime| (runtime.name.as_str(), &**runtime)).collect();
+        if runtimes.is_empty() {
             return Vec::new();
         }
-        let ready = |it: &&Runtime| ConstGauge::new(f64::from(it.health().state == State::Ready));
-        let open = |it: &&Runtime| ConstGauge::new(count(it.open_calls()));
+        let connected = each(RUNTIME, &runtimes, |runtime| {
+            ConstGauge::new(f64::from(runtime.health().state == State::Ready))
+        });
+        let open_calls =
+            each(RUNTIME, &runtimes, |runtime| ConstGauge::new(count(runtime.open_calls())));
         vec![
-            Row::new(
-                "runtime_connected",
-                "Whether the bridge hears the runtime",
-                each(RUNTIME, &all, ready),
-            ),
+            Row::new("runtime_connected", "Whether the bridge hears the runtime", connected),
             Row::new(
                 "runtime_open_calls",
                 "Calls that are made, or whose answers were not taken yet",
-                each(RUNTIME, &all, open),
+                open_calls,
             ),
             Row::new(
                 "runtime_answers_refused",
                 "Answers that the runtime refused for good",
-                each(RUNTIME, &all, |it| it.refused.clone()),
+                each(RUNTIME, &runtimes, |runtime| runtime.refused.clone()),
             ),
         ]
     }
+}
+
+/// What the tools of each backend cost the runs of each app, in the unit that `value` takes.
+fn costs(apps: &[(&str, &[OfBackend])], value: fn(&Cost) -> usize) -> Box<dyn Metric> {
+    each_by([APP, BACKEND], apps, |backends| {
+        let gauges = backends
+            .iter()
+            .map(|backend| (&*backend.name, ConstGauge::new(count(value(&backend.cost)))));
+        gauges.collect()
+    })
 }
 
 fn build_info() -> Vec<Row> {
@@ -157,80 +163,95 @@ fn build_info() -> Vec<Row> {
     )]
 }
 
+/// A backend, and what the registry knew of it at one moment.
+struct BackendState<'a> {
+    handle: &'a BackendHandle,
+    snapshot: Snapshot,
+}
+
 /// The state of each backend.
 fn backends(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Row> {
     let registry = &runs.calls.backends.registry;
-    let handles = handles.iter().map(|(name, backend)| (name.as_str(), backend));
-    let known: Vec<(&str, (&BackendHandle, Snapshot))> = handles
-        .filter_map(|(name, backend)| Some((name, (backend.as_ref(), registry.snapshot(name)?))))
+    let mut states: Vec<(&str, BackendState<'_>)> = Vec::new();
+    for (name, handle) in handles {
+        if let Some(snapshot) = registry.snapshot(name.as_str()) {
+            states.push((name.as_str(), BackendState { handle, snapshot }));
+        }
+    }
+    let refreshes: Vec<(&str, SystemTime)> = states
+        .iter()
+        .filter_map(|(name, state)| Some((*name, state.snapshot.last_refresh?)))
         .collect();
-    let refreshed: Vec<(&str, SystemTime)> =
-        known.iter().filter_map(|(name, (_, known))| Some((*name, known.last_refresh?))).collect();
-    let refreshed = each(BACKEND, &refreshed, |at| ConstGauge::new(timestamp(*at)));
-    let phase = each_by([BACKEND, STATE], &known, |(_, known)| one_of(known.phase));
-    let breaker =
-        each_by([BACKEND, STATE], &known, |(backend, _)| one_of(backend.breaker.look().0));
-    let counts = |value: fn(&Snapshot) -> u64| {
-        each(BACKEND, &known, |(_, known)| ConstCounter::new(value(known)))
-    };
-    let gauges = |value: fn(&Snapshot) -> usize| {
-        each(BACKEND, &known, |(_, known)| ConstGauge::new(count(value(known))))
-    };
-    let tools = gauges(|known| known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()));
+    let phases = each_by([BACKEND, STATE], &states, |state| one_of(state.snapshot.phase));
+    let breakers =
+        each_by([BACKEND, STATE], &states, |state| one_of(state.handle.breaker.look().0));
+    let tools = gauges(&states, |snapshot| {
+        snapshot.catalog.as_ref().map_or(0, |catalog| catalog.tool_count())
+    });
     vec![
-        Row::new("backend_state", "1 for the backend's present state, 0 for the others", phase),
-        Row::new("backend_breaker", "1 for the present state of its circuit breaker", breaker),
+        Row::new("backend_state", "1 for the backend's present state, 0 for the others", phases),
+        Row::new("backend_breaker", "1 for the present state of its circuit breaker", breakers),
         Row::new("backend_tools", "Tools of the last good catalog", tools),
         Row::new(
             "backend_last_refresh_timestamp_seconds",
             "Time of the last complete refresh",
-            refreshed,
+            each(BACKEND, &refreshes, |at| ConstGauge::new(timestamp(*at))),
         ),
         Row::new(
             "backend_failures",
             "Failed refreshes and connections",
-            counts(|known| known.failures),
+            counters(&states, |snapshot| snapshot.failures),
         ),
         Row::new(
             "backend_reconnects",
             "Connections after the first",
-            counts(|known| known.connections.saturating_sub(1)),
+            counters(&states, |snapshot| snapshot.connections.saturating_sub(1)),
         ),
         Row::new(
             "backend_tool_changes",
             "Tools that differ from what was accepted",
-            counts(|known| known.changes),
+            counters(&states, |snapshot| snapshot.changes),
         ),
         Row::new(
             "backend_tools_withdrawn",
             "Tools that are withdrawn until they are accepted",
-            gauges(|known| known.review.withdrawn()),
+            gauges(&states, |snapshot| snapshot.review.withdrawn()),
         ),
     ]
+}
+
+fn counters(states: &[(&str, BackendState<'_>)], value: fn(&Snapshot) -> u64) -> Box<dyn Metric> {
+    each(BACKEND, states, |state| ConstCounter::new(value(&state.snapshot)))
+}
+
+fn gauges(states: &[(&str, BackendState<'_>)], value: fn(&Snapshot) -> usize) -> Box<dyn Metric> {
+    each(BACKEND, states, |state| ConstGauge::new(count(value(&state.snapshot))))
 }
 
 /// The calls of each backend.
 fn calls(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Row> {
     let all: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
-    let ended = each_by([BACKEND, Ending::NAME], &all, |it| it.metrics().ended.cloned());
-    let in_flight = each(BACKEND, &all, |it| ConstGauge::new(count(it.in_flight(None))));
+    let endings =
+        each_by([BACKEND, Ending::NAME], &all, |backend| backend.metrics().ended.cloned());
+    let durations = each(BACKEND, &all, |backend| backend.metrics().duration.metric());
+    let in_flight = each(BACKEND, &all, |backend| ConstGauge::new(count(backend.in_flight(None))));
     vec![
-        Row::new("calls", "Calls that have ended, by outcome", ended),
+        Row::new("calls", "Calls that have ended, by outcome", endings),
         Row::new(
             "call_duration_seconds",
             "Duration of calls, with the wait for a permit, without that for a person",
-            each(BACKEND, &all, |it| it.metrics().duration.metric()),
+            durations,
         ),
         Row::new(
             "call_turn_seconds",
             "Time that calls waited for a permit",
-            each(BACKEND, &all, |it| it.metrics().turn.metric()),
+            each(BACKEND, &all, |backend| backend.metrics().turn.metric()),
         ),
         Row::new(
             "redactions",
             "Texts that were replaced in results",
-            each(BACKEND, &all, |it| it.metrics().redacted.clone()),
+            each(BACKEND, &all, |backend| backend.metrics().redacted.clone()),
         ),
         Row::new("calls_in_flight", "Calls that wait for a permit or run", in_flight),
         Row::new(
@@ -259,35 +280,35 @@ fn approvals(runs: &RunStore) -> Vec<Row> {
 }
 
 fn of_runs(runs: &RunStore, reader: Reader<'_>) -> Vec<Row> {
-    let counted = &runs.context.metrics;
+    let metrics = &runs.context.metrics;
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
     // never negative.
-    let closed = counted.app_streams_closed.get();
-    let opened = counted.app_streams.get();
-    let tokens = counted.tokens.lock();
-    let tokens = tokens.iter().filter(|(app, _)| reader.sees_app(app));
-    let tokens: Vec<(&str, _)> = tokens.map(|(app, of)| (app.as_str(), of)).collect();
+    let closed = metrics.app_streams_closed.get();
+    let opened = metrics.app_streams.get();
+    let tokens_by_app = metrics.tokens.lock();
+    let visible = tokens_by_app.iter().filter(|(app, _)| reader.sees_app(app));
+    let tokens: Vec<(&str, _)> = visible.map(|(app, tokens)| (app.as_str(), tokens)).collect();
     vec![
         Row::new("runs_driven", "Runs that are driven now", gauge(count(runs.driven(None)))),
         Row::new(
             "runs_started",
             "Runs that the bridge began to drive",
-            counter(counted.started.get()),
+            counter(metrics.started.get()),
         ),
         Row::new(
             "runs_ended",
             "Runs that are not driven any more, by outcome",
-            by_label(&counted.ended),
+            by_label(&metrics.ended),
         ),
         Row::new(
             "run_stream_reconnects",
             "Streams of runs that broke and were opened again",
-            counter(counted.reconnects.get()),
+            counter(metrics.reconnects.get()),
         ),
         Row::new(
             "tokens",
             "Tokens of ended runs, as MANTYX counts them",
-            each_by([APP, TokenKind::NAME], &tokens, |of| of.cloned()),
+            each_by([APP, TokenKind::NAME], &tokens, |tokens| tokens.cloned()),
         ),
         Row::new(
             "app_streams_open",
@@ -298,33 +319,33 @@ fn of_runs(runs: &RunStore, reader: Reader<'_>) -> Vec<Row> {
         Row::new(
             "app_streams_slow",
             "Streams that were closed because the app reads too slowly",
-            counter(counted.app_streams_slow.get()),
+            counter(metrics.app_streams_slow.get()),
         ),
     ]
 }
 
 fn posts(runs: &RunStore) -> Vec<Row> {
-    let counted = &runs.upstream.posts;
+    let metrics = &runs.upstream.posts;
     let mut rows: Vec<Row> = vec![
         Row::new(
             "result_posts",
             "Attempts to post a result, by the status of the answer",
-            by_label(&counted.answered),
+            by_label(&metrics.answered),
         ),
         Row::new(
             "result_post_retries",
             "Attempts after the first for a result",
-            counter(counted.retries.get()),
+            counter(metrics.retries.get()),
         ),
         Row::new(
             "results_undelivered",
             "Results that MANTYX refused, or that could not be delivered",
-            counter(counted.failed.get()),
+            counter(metrics.failed.get()),
         ),
         Row::new(
             "result_post_wait_seconds",
             "Time that attempts waited for MANTYX's rate limit",
-            Box::new(counted.held_back.metric()),
+            Box::new(metrics.held_back.metric()),
         ),
     ];
     if let Some(reachable) = runs.upstream.health().reachable {
@@ -352,29 +373,29 @@ fn of_requests(requests: &Requests) -> Vec<Row> {
     ]
 }
 
-fn connections(counted: &Connections) -> Vec<Row> {
-    let listeners: Vec<(_, &ListenerConnections)> = counted.by_way.iter().collect();
-    let open = each(Way::NAME, &listeners, |of| {
+fn connections(metrics: &Connections) -> Vec<Row> {
+    let listeners: Vec<(_, &ListenerConnections)> = metrics.by_way.iter().collect();
+    let open = each(Way::NAME, &listeners, |listener| {
         // Read in this order: a connection that closes meanwhile was opened before.
-        let closed = of.closed.get();
-        ConstGauge::new(as_f64(of.opened.get().saturating_sub(closed)))
+        let closed = listener.closed.get();
+        ConstGauge::new(as_f64(listener.opened.get().saturating_sub(closed)))
     });
     vec![
         Row::new(
             "connections",
             "Accepted connections",
-            each(Way::NAME, &listeners, |of| of.opened.clone()),
+            each(Way::NAME, &listeners, |listener| listener.opened.clone()),
         ),
         Row::new("connections_open", "Open connections", open),
         Row::new(
             "connections_evicted",
             "Unused connections that were closed for new ones",
-            each(Way::NAME, &listeners, |of| of.evicted.clone()),
+            each(Way::NAME, &listeners, |listener| listener.evicted.clone()),
         ),
         Row::new(
             "tls_handshakes_failed",
             "Failed TLS handshakes, by reason",
-            by_label(&counted.handshakes_failed),
+            by_label(&metrics.handshakes_failed),
         ),
     ]
 }
@@ -390,20 +411,23 @@ fn certificate(tls: &Tls) -> Row {
 }
 
 fn journal(runs: &RunStore) -> Vec<Row> {
-    let health = runs.journal().health();
-    let counted = runs.journal().metrics();
-    let replicas = runs.journal().replica().map_or(0, |replica| replica.members().0.len());
+    let health = runs.storage_health();
+    let metrics = runs.storage_metrics();
     vec![
-        Row::new("replicas", "Replicas of the group; 0 without a group", gauge(count(replicas))),
+        Row::new(
+            "replicas",
+            "Replicas of the group; 0 without a group",
+            gauge(count(runs.group().len())),
+        ),
         Row::new(
             "runs_taken_over",
             "Runs taken over from other replicas",
-            counter(counted.taken_over.get()),
+            counter(metrics.taken_over.get()),
         ),
         Row::new(
             "runs_lost",
             "Runs that another replica has taken over",
-            counter(counted.lost.get()),
+            counter(metrics.lost.get()),
         ),
         Row::new("journal_bytes", "Size of the journal's file", gauge(as_f64(health.bytes))),
         Row::new(
@@ -414,12 +438,12 @@ fn journal(runs: &RunStore) -> Vec<Row> {
         Row::new(
             "journal_commit_duration_seconds",
             "Writes of the journal, fsync included",
-            Box::new(counted.commits.metric()),
+            Box::new(metrics.commits.metric()),
         ),
         Row::new(
             "journal_errors",
             "Failed writes, and failed attempts to open the file again",
-            counter(counted.errors.get()),
+            counter(metrics.errors.get()),
         ),
     ]
 }
@@ -442,14 +466,14 @@ fn audit(audit: &Audit) -> Vec<Row> {
 }
 
 fn spans(runs: &RunStore) -> Vec<Row> {
-    let Some(counted) = runs.context.traces.counted() else { return Vec::new() };
+    let Some(metrics) = runs.context.traces.counted() else { return Vec::new() };
     vec![
         Row::new(
             "spans_exported",
             "Spans that the collector accepted",
-            counter(counted.exported.get()),
+            counter(metrics.exported.get()),
         ),
-        Row::new("spans_dropped", "Spans that reached no collector", by_label(&counted.dropped)),
+        Row::new("spans_dropped", "Spans that reached no collector", by_label(&metrics.dropped)),
     ]
 }
 

@@ -19,10 +19,10 @@ use crate::backend::registry::Snapshot;
 use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
-use crate::journal::Replica;
 use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{CARD, Finding};
 use crate::model::{Review, globs, visible};
+use crate::run_store::Obstacle;
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_AGAIN, OpenError};
 
@@ -62,8 +62,17 @@ fn guarded(text: Option<String>, for_apps: &'static str) -> Option<Message> {
     text.map(|text| Message::Guarded { text, for_apps })
 }
 
-/// The subject, the message if there is such a problem, and the cure.
-type Case<'a> = (&'a str, Option<Message>, Cow<'static, str>);
+/// A problem that there may be.
+struct Case<'a> {
+    subject: &'a str,
+    /// `None`: there is no such problem at the moment.
+    message: Option<Message>,
+    cure: Cow<'static, str>,
+}
+
+fn case(subject: &str, message: Option<Message>, cure: impl Into<Cow<'static, str>>) -> Case<'_> {
+    Case { subject, message, cure: cure.into() }
+}
 
 /// All current problems; those that concern everyone come first.
 pub(super) fn all(
@@ -72,40 +81,41 @@ pub(super) fn all(
     daemon: &Daemon,
     backends: &[Backend],
 ) -> Vec<Problem> {
-    let problem = |(subject, message, cure): Case<'_>| {
+    let mut cases = of_daemon(api, caller, daemon);
+    cases.extend(of_damaged(api));
+    cases.extend(of_replaced(api, backends));
+    cases.extend(backends.iter().flat_map(|backend| of_backend(api, caller, backend)));
+    let problems = cases.into_iter().filter_map(|Case { subject, message, cure }| {
         let message = message?.read_by(caller);
         Some(Problem { subject: subject.to_owned(), message, cure: cure.into_owned() })
-    };
-    let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
-    let replaced = of_damaged(api).into_iter().chain(of_replaced(api, backends));
-    let cases = of_daemon(api, caller, daemon).into_iter().chain(replaced).chain(of_backends);
-    cases.filter_map(problem).collect()
+    });
+    problems.collect()
 }
 
 fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
     let upstream = &daemon.upstream;
-    let unreachable = (upstream.reachable == Some(false))
-        .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = of_storage(api);
-    cases.push(("memory", open(shortage(caller)), cures::MEMORY.into()));
-    cases.push(("upstream", open(unreachable), cures::UPSTREAM.into()));
+    cases.push(case("memory", open(shortage(caller)), cures::MEMORY));
+    if upstream.reachable == Some(false) {
+        let error = upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.");
+        cases.push(case("upstream", open(Some(error.to_owned())), cures::UPSTREAM));
+    }
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
             [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
             [] => continue,
         };
-        cases.push(("upstream", open(Some(message)), cures::REFUSED.into()));
+        cases.push(case("upstream", open(Some(message)), cures::REFUSED));
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
-        let message = format!("MANTYX cannot be shown a token: {}", failure.text);
-        let cure = if failure.grant_ended { LOG_IN_AGAIN.into() } else { cures::TOKEN.into() };
-        let message = guarded(Some(message), status::NO_TOKEN);
-        cases.push(("upstream", message, cure));
+        let text = format!("MANTYX cannot be shown a token: {}", failure.text);
+        let cure = if failure.grant_ended { LOG_IN_AGAIN } else { cures::TOKEN };
+        cases.push(case("upstream", guarded(Some(text), status::NO_TOKEN), cure));
     }
     if let Some(flaw) = api.loaded().flaw {
         let message = guarded(Some(flaw.to_string()), flaw.for_apps());
-        cases.push(("config", message, cure_of_flaw(&flaw)));
+        cases.push(case("config", message, cure_of_flaw(&flaw)));
     }
     if let Some(tls) = &api.facts.tls {
         let health = tls.health();
@@ -118,64 +128,54 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let flaw = health.flaw.as_ref();
         let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
         cases.extend([
-            ("tls", open(end), cures::RENEW.into()),
-            (
+            case("tls", open(end), cures::RENEW),
+            case(
                 "tls",
                 guarded(error, "The new certificate was not taken."),
-                flaw.map_or("", |flaw| flaw.cure).into(),
+                flaw.map_or("", |flaw| flaw.cure),
             ),
         ]);
     }
     cases.extend(of_runtimes(daemon));
     let settings = api.runs.calls.settings();
-    for app in
-        settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
-    {
-        let used_up = app.quota.as_ref().and_then(|quota| quota.used_up());
-        cases.push(("quota", open(used_up), cures::QUOTA.into()));
+    for entry in &settings.apps {
+        if caller.is_operator || entry.app.name == caller.app.name {
+            let used_up = entry.quota.as_ref().and_then(|quota| quota.used_up());
+            cases.push(case("quota", open(used_up), cures::QUOTA));
+        }
     }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
-    cases.push(("audit", guarded(audit, "The audit log cannot be written."), cures::AUDIT.into()));
+    cases.push(case("audit", guarded(audit, "The audit log cannot be written."), cures::AUDIT));
     cases
 }
 
 /// What is wrong with the journal, with the other replicas, and with the state directory.
 fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
-    let journal = api.runs.journal().health();
-    let replica = api.runs.journal().replica();
-    let in_the_way = match (replica.is_some(), journal.is_full) {
-        (true, _) => cures::DATABASE.into(),
-        (false, true) => cures::FULL.into(),
-        (false, false) => cures::JOURNAL.into(),
+    let storage = api.runs.storage_health();
+    let cure_of_error = match storage.obstacle {
+        Obstacle::Database => cures::DATABASE,
+        Obstacle::FullFile => cures::FULL,
+        Obstacle::Disk => cures::JOURNAL,
     };
-    let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
-    let doubt = replica.and_then(Replica::doubt).map(|doubt| format!("{doubt}."));
+    let doubt = storage.doubt.map(|doubt| format!("{doubt}."));
     let differ = "The replicas do not reach their backends in the same way.";
     let unwritten = state.unwritten().into_iter().next();
     let exposed = "Other users of the host can read or write files of the bridge.";
-    let (is_exposed, cure_of_exposed) =
-        state.exposed().map(|one| (Some(one.message), one.cure)).unwrap_or_default();
+    let (exposure, cure_of_exposure) =
+        state.exposed().map(|exposure| (Some(exposure.message), exposure.cure)).unwrap_or_default();
     vec![
-        ("journal", guarded(journal.error, "The journal cannot be written."), in_the_way),
-        (
+        case("journal", guarded(storage.error, "The journal cannot be written."), cure_of_error),
+        case(
             "journal",
-            guarded(journal.rewritten, "The journal's file was removed or changed."),
-            cures::REWRITTEN.into(),
+            guarded(storage.rewritten, "The journal's file was removed or changed."),
+            cures::REWRITTEN,
         ),
-        ("journal", guarded(doubt, "The database may lose writes."), cures::DURABILITY.into()),
-        ("journal", guarded(lost, "A part of the journal was lost."), cures::LOST.into()),
-        (
-            "replicas",
-            guarded(replica.and_then(Replica::disagreement), differ),
-            cures::REPLICAS.into(),
-        ),
-        (
-            "state",
-            guarded(unwritten, "The state directory cannot be written."),
-            cures::STATE.into(),
-        ),
-        ("state", guarded(is_exposed, exposed), cure_of_exposed.into()),
+        case("journal", guarded(doubt, "The database may lose writes."), cures::DURABILITY),
+        case("journal", guarded(storage.loss, "A part of the journal was lost."), cures::LOST),
+        case("replicas", guarded(storage.disagreement, differ), cures::REPLICAS),
+        case("state", guarded(unwritten, "The state directory cannot be written."), cures::STATE),
+        case("state", guarded(exposure, exposed), cure_of_exposure),
     ]
 }
 
@@ -183,18 +183,24 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
 fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
     for runtime in &daemon.runtimes {
-        let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
-        let down = down.map(|error| format!("The runtime cannot be heard: {error}."));
+        let down = match &runtime.last_error {
+            Some(error) if runtime.state == "down" => {
+                Some(format!("The runtime cannot be heard: {error}."))
+            }
+            _ => None,
+        };
         let gap = runtime.gap.as_ref().map(|gap| {
             format!("It was not heard from {gap}; calls that it announced meanwhile may be lost.")
         });
-        let untaken = runtime.untaken.as_ref();
-        let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
+        let untaken = runtime
+            .untaken
+            .as_ref()
+            .map(|why| format!("It has not taken answers that wait: {why}."));
         let name = runtime.name.as_str();
         cases.extend([
-            (name, guarded(down, status::UNHEARD), cures::RUNTIME.into()),
-            (name, open(gap), cures::GAP.into()),
-            (name, guarded(untaken, "It has not taken answers that wait."), cures::RUNTIME.into()),
+            case(name, guarded(down, status::UNHEARD), cures::RUNTIME),
+            case(name, open(gap), cures::GAP),
+            case(name, guarded(untaken, "It has not taken answers that wait."), cures::RUNTIME),
         ]);
     }
     cases
@@ -202,11 +208,9 @@ fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
 
 /// The damaged files of the state directory, in whose place the bridge uses something else.
 fn of_damaged<'a>(api: &Api) -> Vec<Case<'a>> {
-    let replaced = api.facts.state.replaced().into_iter();
     let for_apps = "A file of the state directory was damaged, and is not used.";
-    replaced
-        .map(|file| ("state", guarded(Some(file.message), for_apps), file.cure.into()))
-        .collect()
+    let files = api.facts.state.replaced().into_iter();
+    files.map(|file| case("state", guarded(Some(file.message), for_apps), file.cure)).collect()
 }
 
 /// The files that were replaced while programs run from which they were hidden. One case for all
@@ -225,7 +229,7 @@ fn of_replaced<'a>(api: &Api, backends: &[Backend]) -> Vec<Case<'a>> {
     let cases = readers.into_iter().map(|(exposure, names)| {
         let message = format!("{exposure} Since then run: {}.", names.join(", "));
         let for_apps = "A file was replaced, and programs that had started before can read it.";
-        ("programs", guarded(Some(message), for_apps), exposure.cure().into())
+        case("programs", guarded(Some(message), for_apps), exposure.cure())
     });
     cases.collect()
 }
@@ -235,17 +239,17 @@ const NOT_A_STREAM: &str = "MANTYX's answer is no event stream";
 
 /// The caller's runs whose streams MANTYX refuses, by the reason.
 pub(super) fn refused_runs(api: &Api, caller: &Caller) -> BTreeMap<String, Vec<String>> {
-    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    let mut runs_by_reason: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for (key, failure) in api.runs.failing(caller.sees()) {
         if matches!(failure.error, OpenError::Refused(_) | OpenError::NotAStream(_)) {
             let why = match &failure.error {
                 OpenError::NotAStream(_) if !caller.is_operator => NOT_A_STREAM.to_owned(),
                 error => error.to_string(),
             };
-            found.entry(why).or_default().push(key.run.to_string());
+            runs_by_reason.entry(why).or_default().push(key.run.to_string());
         }
     }
-    found
+    runs_by_reason
 }
 
 /// Which room ran out within the last minutes, in a sentence. Only the operator sees the names of
@@ -253,15 +257,18 @@ pub(super) fn refused_runs(api: &Api, caller: &Caller) -> BTreeMap<String, Vec<S
 fn shortage(caller: &Caller) -> Option<String> {
     const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
     let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
-    let most = most.map(|(app, bytes)| {
-        let is_shown = caller.is_operator || app == caller.app.name;
-        let app = if is_shown { format!("the app `{app}`") } else { "another app".to_owned() };
-        format!(", {} MiB of them for {app}", bytes >> 20)
+    let largest_share = most.map(|(app, bytes)| {
+        let holder = if caller.is_operator || app == caller.app.name {
+            format!("the app `{app}`")
+        } else {
+            "another app".to_owned()
+        };
+        format!(", {} MiB of them for {holder}", bytes >> 20)
     });
     Some(format!(
         "Requests or answers were refused, as the bridge held {} MiB of them{}.",
         used >> 20,
-        most.unwrap_or_default()
+        largest_share.unwrap_or_default()
     ))
 }
 
@@ -269,14 +276,14 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let backends = api.backends();
     let name = backend.name.as_str();
     let handles = backends.handles();
-    let (Some((own_name, handle)), Some(known)) =
+    let (Some((own_name, handle)), Some(snapshot)) =
         (handles.get_key_value(name), backends.registry.snapshot(name))
     else {
         return Vec::new();
     };
     let error = backend.last_error.as_deref();
     let target = &handle.rules.target;
-    let why = match &known.last_failure {
+    let why = match &snapshot.last_failure {
         Some(failure) if caller.is_operator => capitalised(&failure.cure(target)),
         Some(_) => "The operator of the bridge sees what to do".to_owned(),
         None => String::new(),
@@ -297,18 +304,24 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let unsigned = backend
         .signature
         .as_ref()
-        .and_then(|found| found.error.as_ref())
+        .and_then(|signature| signature.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
     let exposure =
         handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
-    let unkept = known.unkept.as_ref();
-    let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
+    let unkept = snapshot
+        .unkept
+        .as_ref()
+        .map(|error| format!("What was accepted of it is not on disk: {error}"));
     let settings = api.runs.calls.settings();
-    let apps = settings.apps.iter().map(|it| &*it.app);
-    let shown = apps.filter(|app| caller.is_operator || app.name == caller.app.name);
-    let rights = shown.map(|app| &*app.rights);
-    let catalog = known.catalog.as_ref();
-    let idle_globs = catalog.and_then(|it| globs::idle(own_name, it, handle.rules.rules(), rights));
+    let rights = settings
+        .apps
+        .iter()
+        .filter(|entry| caller.is_operator || entry.app.name == caller.app.name)
+        .map(|entry| &*entry.app.rights);
+    let idle_globs = match &snapshot.catalog {
+        Some(catalog) => globs::idle(own_name, catalog, handle.rules.rules(), rights),
+        None => None,
+    };
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
@@ -326,33 +339,34 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
             exposure.map_or("", |one| one.cure()).into(),
         ),
         (
-            guarded(unaccepted(&known.review), "It is not as the operator has accepted it."),
+            guarded(unaccepted(&snapshot.review), "It is not as the operator has accepted it."),
             cures::pin(name).into(),
         ),
         (guarded(unkept, "What was accepted of it is not on disk."), cures::UNKEPT.into()),
     ];
-    let definitions = of_definitions(&known, backends.registry.shadowed(own_name));
+    let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
-    cases.map(|(message, cure)| (name, message, cure)).collect()
+    cases.map(|(message, cure)| case(name, message, cure)).collect()
 }
 
 /// What cannot be used of what a backend defines; `shadowed` is what another one defines as well.
 fn of_definitions(
-    known: &Snapshot,
+    snapshot: &Snapshot,
     shadowed: Option<String>,
 ) -> [(Option<Message>, Cow<'static, str>); 5] {
-    let catalog = known.catalog.as_ref();
-    let left_out = catalog.and_then(|catalog| catalog.left_out());
-    let cure_of_left_out = left_out.map_or_else(String::new, |one| one.cure.clone());
-    let left_out = left_out.map(|one| one.message.clone());
+    let catalog = snapshot.catalog.as_ref();
+    let (omission, cure_of_omission) = match catalog.and_then(|catalog| catalog.left_out()) {
+        Some(omission) => (Some(omission.message.clone()), omission.cure.clone()),
+        None => (None, String::new()),
+    };
     let unreadable = catalog.and_then(|catalog| catalog.unreadable());
     let unchecked = catalog.and_then(|catalog| catalog.unchecked());
     let unlisted = "Some of its resources or prompts are left out.";
     let twice = "Some of its resources have the URIs of another backend's.";
     [
-        (guarded(left_out, "Some of its tools are left out."), cure_of_left_out.into()),
+        (guarded(omission, "Some of its tools are left out."), cure_of_omission.into()),
         (guarded(unreadable, "Some of its definitions cannot be read."), DEFINITION_CURE.into()),
-        (guarded(known.features.left_out(), unlisted), DEFINITION_CURE.into()),
+        (guarded(snapshot.features.left_out(), unlisted), DEFINITION_CURE.into()),
         (guarded(unchecked, "Arguments of some tools are not checked."), DEFINITION_CURE.into()),
         (guarded(shadowed, twice), cures::SHADOWED.into()),
     ]
@@ -363,20 +377,27 @@ fn unaccepted(review: &Review) -> Option<String> {
     let damaged = review.damaged.as_ref().map(|why| {
         format!("What was accepted of it cannot be read, so nothing of it counts as known: {why}. ")
     });
-    let name = |found: &Finding| match found.tool.as_str() {
-        CARD => "its card".to_owned(),
-        tool => visible::shown(tool),
-    };
-    let named = |found| format!("{} ({})", name(found), found.change.as_str());
-    let named: Vec<String> = review.open().map(named).collect();
+    let findings: Vec<String> = review.open().map(description).collect();
     let becomes = match review.withdrawn() {
         0 => "offered all the same (pin: warn)",
         _ => "withdrawn until it is accepted (pin: enforce)",
     };
-    let open = (!named.is_empty())
-        .then(|| format!("Not as it was accepted: {}; {becomes}.", visible::first(&named)));
-    let text = [damaged, open].into_iter().flatten().collect::<String>();
-    (!text.is_empty()).then(|| text.trim_end().to_owned())
+    let open = if findings.is_empty() {
+        String::new()
+    } else {
+        format!("Not as it was accepted: {}; {becomes}.", visible::first(&findings))
+    };
+    let text = damaged.unwrap_or_default() + &open;
+    if text.is_empty() { None } else { Some(text.trim_end().to_owned()) }
+}
+
+/// Names the tool of a finding, and says how it has changed.
+fn description(finding: &Finding) -> String {
+    let subject = match finding.tool.as_str() {
+        CARD => "its card".to_owned(),
+        tool => visible::shown(tool),
+    };
+    format!("{subject} ({})", finding.change.as_str())
 }
 
 /// A cure as the beginning of a sentence; elsewhere it follows what is wrong.

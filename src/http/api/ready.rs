@@ -44,17 +44,18 @@ impl Api {
         let mut unresolved = 0;
         let handles = self.backends().handles();
         for (name, backend) in handles.iter() {
-            let Some(known) = registry.snapshot(name.as_str()) else { continue };
-            if known.catalog.is_none() && (backend.rules.required || !started) {
+            let Some(snapshot) = registry.snapshot(name.as_str()) else { continue };
+            if snapshot.catalog.is_none() && (backend.rules.required || !started) {
                 unresolved += 1;
-                let is_shown = app.is_some_and(|app| app.rights.include(name));
-                missing.extend(is_shown.then_some(name.as_str()));
+                if app.is_some_and(|app| app.rights.include(name)) {
+                    missing.push(name.as_str());
+                }
             }
         }
         if self.facts.leaving.is_cancelled() {
             return response::error(Code::NotReady, "The bridge is about to stop.");
         }
-        if self.runs.journal().is_away() {
+        if self.runs.database_is_away() {
             return response::error(
                 Code::NotReady,
                 "The bridge's database does not answer; `mantyx-bridge status` has the reason.",
@@ -71,7 +72,7 @@ impl Api {
             message: format!("{count} not been resolved yet{which}."),
             status: "unavailable",
             unresolved,
-            missing: app.is_some().then_some(missing),
+            missing: app.map(|_| missing),
         };
         response::with_status(response::json(&not_ready), StatusCode::SERVICE_UNAVAILABLE)
     }

@@ -89,34 +89,34 @@ pub static ROUTES: &[OwnRoute] = &[
     get("/v1/status", Api::status),
     get("/v1/tool-refs", Api::tool_refs),
     get("/v1/tools", Api::tools),
-    post("/v1/specs/inject", |api, asked| Box::pin(api.inject(asked))),
-    post("/v1/tool-calls", |api, asked| Box::pin(api.tool_call(asked)))
+    post("/v1/specs/inject", |api, incoming| Box::pin(api.inject(incoming))),
+    post("/v1/tool-calls", |api, incoming| Box::pin(api.tool_call(incoming)))
         .access(Access::AppOrSessionWithKey)
         .traced("/v1/tool-calls"),
-    post("/v1/external-tools", |api, asked| Box::pin(api.external_tools(asked)))
+    post("/v1/external-tools", |api, incoming| Box::pin(api.external_tools(incoming)))
         .goes_on()
         .traced("/v1/external-tools"),
-    post("/v1/confirmations", |api, asked| Box::pin(api.confirm(asked))),
+    post("/v1/confirmations", |api, incoming| Box::pin(api.confirm(incoming))),
     get("/v1/backends", Api::list_backends).access(Access::AppOrSessionWithKey),
-    post("/v1/backends/{name}/doctor", |api, asked| Box::pin(api.examine(asked)))
+    post("/v1/backends/{name}/doctor", |api, incoming| Box::pin(api.examine(incoming)))
         .access(Access::AppOrSessionWithKey),
-    post("/v1/backends/{name}/refresh", |api, asked| Box::pin(api.refresh(asked)))
+    post("/v1/backends/{name}/refresh", |api, incoming| Box::pin(api.refresh(incoming)))
         .access(Access::AppOrSession)
         .goes_on(),
     get("/v1/trust", Api::trust),
-    post("/v1/trust/{name}", |api, asked| Box::pin(api.accept(asked)))
+    post("/v1/trust/{name}", |api, incoming| Box::pin(api.accept(incoming)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
-    post("/v1/runs", |api, asked| Box::pin(api.submit(asked))).goes_on().traced("/v1/runs"),
-    get_later("/v1/runs", |api, asked| Box::pin(api.list_runs(asked))),
-    get_later("/v1/runs/{id}", |api, asked| Box::pin(api.show_run(asked))),
-    post("/v1/runs/{id}/attach", |api, asked| Box::pin(api.attach(asked)))
+    post("/v1/runs", |api, incoming| Box::pin(api.submit(incoming))).goes_on().traced("/v1/runs"),
+    get_later("/v1/runs", |api, incoming| Box::pin(api.list_runs(incoming))),
+    get_later("/v1/runs/{id}", |api, incoming| Box::pin(api.show_run(incoming))),
+    post("/v1/runs/{id}/attach", |api, incoming| Box::pin(api.attach(incoming)))
         .goes_on()
         .traced("/v1/runs/{run}/attach"),
     get("/v1/calls", Api::list_calls),
     get("/v1/calls/{number}", Api::show_call).access(Access::AppOrSessionWithKey),
     get("/v1/approvals", Api::list_approvals).access(Access::AppOrSessionWithKey),
-    post("/v1/approvals/{id}", |api, asked| Box::pin(api.decide(asked)))
+    post("/v1/approvals/{id}", |api, incoming| Box::pin(api.decide(incoming)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
     get("/v1/events", Api::events),
@@ -166,7 +166,7 @@ const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> O
 
 /// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
 const fn mcp(method: Str) -> OwnRoute {
-    let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
+    let handler = Handler::Api(|api, incoming| Box::pin(api.mcp(incoming)));
     route(method, "/mcp", handler, Access::App, RouteKind::Mcp)
 }
 
@@ -179,15 +179,18 @@ impl OwnRoute {
     /// The segment in place of the braces, if the segments of a path match this route.
     pub fn matches(&self, segments: &[String]) -> Option<String> {
         let pattern: Vec<&str> = self.path.split('/').skip(1).collect();
-        let mut found = String::new();
-        for (wanted, segment) in pattern.iter().zip(segments) {
-            if wanted.starts_with('{') {
-                found.clone_from(segment);
-            } else if wanted != segment {
+        if pattern.len() != segments.len() {
+            return None;
+        }
+        let mut in_braces = String::new();
+        for (part, segment) in pattern.iter().zip(segments) {
+            if part.starts_with('{') {
+                in_braces.clone_from(segment);
+            } else if part != segment {
                 return None;
             }
         }
-        (pattern.len() == segments.len()).then_some(found)
+        Some(in_braces)
     }
 
     const fn access(mut self, access: Access) -> Self {

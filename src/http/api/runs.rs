@@ -22,14 +22,13 @@ use crate::clock::{self, millis_of, rfc3339};
 use crate::error_chain::error_chain;
 use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::model::ids::is_segment;
-use crate::model::recovery::may_have_been_driven;
 use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
-use crate::run_store::NotStarted;
+use crate::run_store::NotAttached;
 use crate::runs::{DrivenRun, NewRun};
 use crate::upstream::UpstreamCredential;
 
 /// The most ended runs in a list; a list has all driven runs.
-const ENDED_SHOWN: usize = 500;
+const MAX_ENDED: usize = 500;
 /// The largest answer to a submission, in bytes; MANTYX's holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
 
@@ -144,8 +143,8 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { caller, mut request, .. } = asked;
+    pub(super) async fn submit(&self, incoming: ApiRequest) -> Answered {
+        let ApiRequest { caller, mut request, .. } = incoming;
         let Some(workspace) = self.loaded().workspace else {
             return Err(response::error(
                 Code::NoWorkspace,
@@ -191,8 +190,8 @@ impl Api {
     }
 
     /// Drives a run that the app submitted itself.
-    pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { caller, mut request, segment: run } = asked;
+    pub(super) async fn attach(&self, incoming: ApiRequest) -> Answered {
+        let ApiRequest { caller, mut request, segment: run } = incoming;
         let mut from = Outgoing::new(
             (&self.runs, &self.views),
             &caller,
@@ -219,33 +218,33 @@ impl Api {
         if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
             return Err(no_such_run());
         }
-        let known = from.own_run(&key).await?;
-        if let Some(known) = &known
-            && !known.is_given_up()
+        let earlier_run = from.own_run(&key).await?;
+        if let Some(run) = &earlier_run
+            && !run.is_given_up()
         {
-            return known_run(known, &app);
+            return show_if_own(run, &app);
         }
         // A second driver beside the one of the eval would repeat its calls.
         if let Some(eval) = self.runs.driven_by_eval(&key) {
             return Err(driven_already(&eval));
         }
-        let table = match &known {
+        let table = match &earlier_run {
             // The run keeps the tools that it had.
-            Some(known) => Table::clone(&known.table),
+            Some(run) => Table::clone(&run.table),
             None => self.table(&app, backends).await?,
         };
         // If the run does not exist, the app learns it now; otherwise a driver would start and give
         // up later, unseen by the app.
         let snapshot = self.snapshot(&key, &from.credential).await?;
-        let past_is_lost = self.may_have_been_driven(snapshot).await;
-        if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
-            info!(run = %known.key.run, app = %known.app, "attached again");
-            return Ok(accepted(known));
+        let record_is_lost = self.may_have_been_driven(snapshot).await;
+        if let Some(run) = earlier_run.as_ref().filter(|run| self.runs.revive(run)) {
+            info!(run = %run.key.run, app = %run.app, "attached again");
+            return Ok(accepted(run));
         }
         // The bridge may have forgotten the run while it asked MANTYX, or the run belonged to an
         // eval that the bridge has forgotten. In both cases the record of the run's calls is gone,
         // and calls may have been made.
-        let past_is_lost = past_is_lost || known.is_some() || self.runs.is_of_an_eval(&key);
+        let past_is_lost = record_is_lost || earlier_run.is_some() || self.runs.is_of_an_eval(&key);
         let handed_over = key.clone();
         let new = NewRun {
             key,
@@ -257,24 +256,16 @@ impl Api {
             past_is_lost,
             trace,
         };
-        if self.runs.journal().disk_fails() {
-            return Err(forward::away(self.runs.journal()));
-        }
-        match self.runs.start(new).await {
+        match self.runs.attach(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 Ok(accepted(&run))
             }
-            Err(NotStarted::Driven(known)) => known_run(&known, &app),
-            // It is driven. A restart before the disk works would lose it, as if it were handed over
-            // later.
-            Err(NotStarted::NotKept(run)) if self.runs.journal().replica().is_none() => {
-                Ok(accepted(&run))
-            }
-            Err(NotStarted::NotKept(_)) => Err(forward::away(self.runs.journal())),
+            Err(NotAttached::Driven(run)) => show_if_own(&run, &app),
+            Err(NotAttached::Unkept) => Err(forward::away(&self.runs)),
             // Another request has claimed the run since the look-up above.
-            Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
-                Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
+            Err(NotAttached::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
+                Some(eval) if self.runs.get(&eval).is_some_and(|run| run.app == app.name) => {
                     driven_already(&eval)
                 }
                 _ => no_such_run(),
@@ -288,8 +279,12 @@ impl Api {
         key: &RunKey,
         credential: &UpstreamCredential,
     ) -> Answered<reqwest::Response> {
-        let answer = self.runs.upstream.ask(&key.path(), credential).await;
-        let answer = answer.map_err(|error| forward::unreachable(&error.to_string()))?;
+        let answer = self
+            .runs
+            .upstream
+            .ask(&key.path(), credential)
+            .await
+            .map_err(|error| forward::unreachable(&error.to_string()))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::NOT_FOUND => Err(no_such_run()),
@@ -308,18 +303,19 @@ impl Api {
         struct Snapshot {
             created_at: String,
         }
-        let journal = self.runs.journal();
-        let Some(loss) = journal.lost() else { return false };
+        if !self.runs.has_lost_records() {
+            return false;
+        }
         // The age is measured by MANTYX's own clock where `Date` shows it: the clocks may differ.
         let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
-        let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        let now = now.unwrap_or_else(clock::now);
+        let now =
+            date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or_else(clock::now);
         let text = self.runs.upstream.text(snapshot).await.ok();
-        let snapshot = text.and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok());
-        let created =
-            snapshot.and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());
-        let age = created.map(|created| now.duration_since(created).unwrap_or_default());
-        may_have_been_driven(age, journal.since(loss.moment()))
+        let created_at = text
+            .and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok())
+            .and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());
+        let age = created_at.map(|created| now.duration_since(created).unwrap_or_default());
+        self.runs.may_have_driven(age)
     }
 
     /// The table of a run that is handed over: the tools on offer now, and those of backends that
@@ -338,24 +334,24 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) async fn list_runs(&self, asked: ApiRequest) -> Answered {
-        let mut runs = self.runs_of(&asked, None).await?;
+    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> Answered {
+        let mut runs = self.runs_of(&incoming, None).await?;
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
-        let mut ended = 0;
+        let mut ended_runs = 0;
         runs.retain(|run| {
-            ended += usize::from(run.ended_at().is_some());
-            run.ended_at().is_none() || ended <= ENDED_SHOWN
+            ended_runs += usize::from(run.ended_at().is_some());
+            run.ended_at().is_none() || ended_runs <= MAX_ENDED
         });
-        let write = move |_: &Self| {
+        let answer = self.write(&incoming.caller.app.name, move |_| {
             let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::new(run)).collect();
             Ok(response::json(&serde_json::json!({ "runs": runs })))
-        };
-        Ok(self.write(&asked.caller.app.name, write).await)
+        });
+        Ok(answer.await)
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
-    pub(super) async fn show_run(&self, asked: ApiRequest) -> Answered {
-        let runs = self.runs_of(&asked, Some(&asked.segment)).await?;
+    pub(super) async fn show_run(&self, incoming: ApiRequest) -> Answered {
+        let runs = self.runs_of(&incoming, Some(&incoming.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
             Some(run) => Ok(response::json(&Shown::new(run))),
             None => Err(no_such_run()),
@@ -365,11 +361,11 @@ impl Api {
     /// The runs that the caller may see, or those with the id `named`. Replicas know of each other's.
     async fn runs_of(
         &self,
-        asked: &ApiRequest,
+        incoming: &ApiRequest,
         named: Option<&str>,
     ) -> Answered<Vec<Arc<DrivenRun>>> {
-        let caller = &asked.caller;
-        let headers = asked.request.headers();
+        let caller = &incoming.caller;
+        let headers = incoming.request.headers();
         let sight = Sight::new(&self.runs, caller, headers);
         let id = named.map(RunId::from);
         let mut runs = self.runs.of_app(caller.sees());
@@ -381,7 +377,7 @@ impl Api {
                 Err(error) => {
                     warn!(error = error_chain(&error), "cannot tell what other replicas drive");
                     // A list has what is known here; `problems` says that the database is away.
-                    named.map_or(Ok(()), |_| Err(forward::away(self.runs.journal())))?;
+                    named.map_or(Ok(()), |_| Err(forward::away(&self.runs)))?;
                 }
             }
         }
@@ -398,17 +394,18 @@ impl Api {
             let limit = limit.parse().map_err(|_bad| bad_request("`limit` is no number."))?;
             calls.truncate(limit);
         }
-        let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::new).collect();
-        Ok(response::json(&serde_json::json!({ "calls": calls })))
+        let shown_calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::new).collect();
+        Ok(response::json(&serde_json::json!({ "calls": shown_calls })))
     }
 
     /// What a call was made with, for the operator.
     pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
         operator_only(caller, "What a call was made with")?;
-        let call = segment.parse().ok().and_then(|number| self.runs.calls.history.find(number));
-        let call = call.ok_or_else(|| {
-            response::error(Code::NotFound, "There is no such call; GET /v1/calls lists them.")
-        })?;
+        let number = segment.parse().ok();
+        let Some(call) = number.and_then(|number| self.runs.calls.history.find(number)) else {
+            let message = "There is no such call; GET /v1/calls lists them.";
+            return Err(response::error(Code::NotFound, message));
+        };
         let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
         Ok(response::json(&texts))
     }
@@ -430,7 +427,9 @@ fn accepted(run: &DrivenRun) -> Response<Body> {
     response::with_status(response::json(&Shown::new(run)), StatusCode::ACCEPTED)
 }
 
-fn known_run(run: &DrivenRun, app: &App) -> Answered {
+/// The run, if it is `app`'s. Another app gets the answer for a run that there is not: it must not
+/// learn that there is one.
+fn show_if_own(run: &DrivenRun, app: &App) -> Answered {
     if run.app == app.name { Ok(response::json(&Shown::new(run))) } else { Err(no_such_run()) }
 }
 

@@ -23,9 +23,8 @@ pub(super) fn sees_app(api: &Api, caller: &Caller, name: &AppName) -> bool {
     let Some(own) = caller.sees() else { return true };
     let settings = api.runs.calls.settings();
     let runtimes = api.facts.runtimes.all();
-    let is_runtime = |app: &AppName| runtimes.iter().any(|runtime| runtime.name == *app);
-    let mut others = settings.apps.iter().map(|it| &it.app.name).filter(|app| *app != own);
-    name == own || others.all(is_runtime)
+    let mut others = settings.apps.iter().map(|entry| &entry.app.name).filter(|app| *app != own);
+    name == own || others.all(|app| runtimes.iter().any(|runtime| runtime.name == *app))
 }
 
 /// What one caller may see among the data of its app.
@@ -38,16 +37,18 @@ pub(super) struct Sight {
 
 impl Sight {
     pub(super) fn new(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> Self {
-        let shown = || forward::credential(runs, caller, headers);
-        let brought = (!caller.is_operator).then(shown).filter(UpstreamCredential::is_callers);
-        Self { brought }
+        if caller.is_operator {
+            return Self { brought: None };
+        }
+        let credential = forward::credential(runs, caller, headers);
+        Self { brought: if credential.is_callers() { Some(credential) } else { None } }
     }
 
     pub(super) fn has_run(&self, runs: &RunStore, run: &DrivenRun) -> bool {
         self.brought.as_ref().is_none_or(|shown| runs.context.may_be_told(run, shown))
     }
 
-    /// Whether the caller may see the run `key`.
+    /// [`Self::has_run`] by the run's key; a run that the bridge does not know is not shown.
     pub(super) fn has_run_of(&self, runs: &RunStore, key: &RunKey) -> bool {
         self.brought.as_ref().is_none_or(|shown| {
             runs.get(key).is_some_and(|run| runs.context.may_be_told(&run, shown))

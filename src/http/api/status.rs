@@ -14,7 +14,6 @@ use super::{Api, Caller, problems};
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
 use crate::clock::{self, rfc3339};
-use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
 use crate::model::{AppName, BackendName, Offer, RefKind};
 use crate::tls;
@@ -97,16 +96,14 @@ pub(crate) struct Replica {
 }
 
 fn replicas(api: &Api) -> Vec<Replica> {
-    let replica = api.runs.journal().replica();
-    let (all, own) = replica.map(Member::members).unwrap_or_default();
-    let shown = |one: Beat| Replica {
-        id: one.replica.to_string(),
-        host: one.host,
-        version: one.version,
-        since: rfc3339(one.since),
-        is_self: own == Some(one.replica),
-    };
-    all.into_iter().map(shown).collect()
+    let members = api.runs.group().into_iter().map(|member| Replica {
+        id: member.id,
+        host: member.host,
+        version: member.version,
+        since: rfc3339(member.since),
+        is_self: member.is_self,
+    });
+    members.collect()
 }
 
 /// The state of the daemon itself.
@@ -281,7 +278,6 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     let health = api.runs.upstream.health();
     let loaded = api.loaded();
     let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
-    let refused = || problems::refused_runs(api, caller).into_keys().next();
     let mut runtimes = api.facts.runtimes.all();
     runtimes.retain(|runtime| sees_app(api, caller, &runtime.name));
     let mut daemon = Daemon {
@@ -289,7 +285,8 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
             base_url: api.facts.base_url.clone(),
             workspace: loaded.workspace,
             reachable: health.reachable,
-            last_error: words(caller, health.last_error, UNREACHABLE).or_else(refused),
+            last_error: words(caller, health.last_error, UNREACHABLE)
+                .or_else(|| problems::refused_runs(api, caller).into_keys().next()),
             token_error: words(caller, token_error, NO_TOKEN),
         },
         runs: Runs {
@@ -302,9 +299,8 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
             loaded_at: rfc3339(loaded.at),
-            last_error: loaded.flaw.map(|flaw| match caller.is_operator {
-                true => flaw.to_string(),
-                false => flaw.for_apps().to_owned(),
+            last_error: loaded.flaw.map(|flaw| {
+                if caller.is_operator { flaw.to_string() } else { flaw.for_apps().to_owned() }
             }),
         },
         injected: injected(api, caller.sees()),
@@ -319,9 +315,11 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
 pub(super) fn injected(api: &Api, app: Option<&AppName>) -> Vec<Injected> {
     let calls = &api.runs.calls;
     let settings = calls.settings();
-    let apps = settings.apps.iter().map(|it| &it.app.name);
-    let apps = apps.filter(|name| app.is_none_or(|app| *name == app));
-    apps.map(|name| calls.offer(name).injected(name.as_str())).collect()
+    let names = settings.apps.iter().map(|entry| &entry.app.name);
+    names
+        .filter(|name| app.is_none_or(|app| *name == app))
+        .map(|name| calls.offer(name).injected(name.as_str()))
+        .collect()
 }
 
 /// The backends that the caller may use.
@@ -346,53 +344,49 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
     let handles = api.runs.calls.backends.handles();
     let backend = handles.get(name)?;
     let registry = &api.runs.calls.backends.registry;
-    let known: Snapshot = registry.snapshot(name.as_str())?;
+    let snapshot: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
     let since = registry.states(name).last().map(|(since, _)| rfc3339(*since));
-    let is_starting = known.start == Some(StartStage::Running);
-    let last_output =
-        if is_starting && caller.is_operator { backend.dial.stderr().pop() } else { None };
-    let why = known.last_failure.as_ref().map(PeerError::for_apps).unwrap_or_default();
-    let mut signature = known.about.signature.as_deref().cloned();
+    let shows_start = snapshot.start == Some(StartStage::Running) && caller.is_operator;
+    let last_output = if shows_start { backend.dial.stderr().pop() } else { None };
+    let why = snapshot.last_failure.as_ref().map(PeerError::for_apps).unwrap_or_default();
+    let mut signature = snapshot.about.signature.as_deref().cloned();
     if let Some(signature) = &mut signature {
         signature.error = words(caller, signature.error.take(), UNSIGNED);
     }
     // What a program that starts has written is not meant for apps.
-    let has_remark = known.connection.is_some() || (is_starting && caller.is_operator);
-    let remark = has_remark.then(|| backend.dial.remark()).flatten();
+    let remark =
+        if snapshot.connection.is_some() || shows_start { backend.dial.remark() } else { None };
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
-        state: known.phase.as_str().to_owned(),
+        state: snapshot.phase.as_str().to_owned(),
         since,
-        queued: known.start == Some(StartStage::Queued),
+        queued: snapshot.start == Some(StartStage::Queued),
         last_output,
         required: backend.rules.required,
-        stale: known.is_stale(),
+        stale: snapshot.is_stale(),
         transport: backend.dial.transport().to_owned(),
-        protocol_version: known.about.protocol_version,
-        server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
+        protocol_version: snapshot.about.protocol_version,
+        server_info: snapshot.about.server_info.map(|info| RawValue::to_owned(&info)),
         signature,
-        tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
-        digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
-        last_refresh: known.last_refresh.map(rfc3339),
-        next_refresh: known.next_refresh.map(rfc3339),
-        last_error: words(caller, known.last_error, &why),
+        tools: snapshot.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
+        digest: snapshot.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
+        last_refresh: snapshot.last_refresh.map(rfc3339),
+        next_refresh: snapshot.next_refresh.map(rfc3339),
+        last_error: words(caller, snapshot.last_error, &why),
         last_call: backend
             .last_call(caller.sees())
             .map(|last| LastCall { at: rfc3339(last.at), answered: last.answered }),
         calls_in_flight: backend.in_flight(caller.sees()),
         breaker: Breaker { state: look.as_str().to_owned(), retry_at },
         pin: Pin {
-            mode: known.review.mode.as_str().to_owned(),
-            changed: known.review.open().count(),
-            withdrawn: known.review.withdrawn(),
+            mode: snapshot.review.mode.as_str().to_owned(),
+            changed: snapshot.review.open().count(),
+            withdrawn: snapshot.review.withdrawn(),
         },
-        remark: remark.map(|remark| match caller.is_operator {
-            true => remark.with_quote(),
-            false => remark,
-        }),
+        remark: remark.map(|remark| if caller.is_operator { remark.with_quote() } else { remark }),
     })
 }

@@ -95,21 +95,24 @@ enum Everything {
 
 impl Pinned {
     /// The pins as `caller` may see them.
-    fn new(name: &BackendName, kind: &'static str, known: &Snapshot, caller: &Caller) -> Self {
+    fn new(name: &BackendName, kind: &'static str, snapshot: &Snapshot, caller: &Caller) -> Self {
         let all_rights = &Rights::default();
         let rights = if caller.is_operator { all_rights } else { &caller.app.rights };
-        let review = &known.review;
-        let findings = review.findings.values();
-        let findings = findings.filter(|found| rights.include_tool(name, &found.tool));
+        let review = &snapshot.review;
+        let findings = review
+            .findings
+            .values()
+            .filter(|finding| rights.include_tool(name, &finding.tool))
+            .map(|finding| Found::new(finding, review));
         Self {
             name: name.to_string(),
             kind: kind.to_owned(),
             mode: review.mode.as_str().to_owned(),
             accepted: review.known,
             digest: review.digest.clone(),
-            findings: findings.map(|found| Found::new(found, review)).collect(),
+            findings: findings.collect(),
             damaged: words(caller, review.damaged.as_deref().map(str::to_owned), DAMAGED),
-            unkept: words(caller, known.unkept.clone(), UNKEPT),
+            unkept: words(caller, snapshot.unkept.clone(), UNKEPT),
         }
     }
 }
@@ -118,7 +121,7 @@ impl Found {
     fn new(finding: &Finding, review: &Review) -> Self {
         let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         Self {
-            tool: (finding.tool != CARD).then(|| finding.tool.clone()),
+            tool: if finding.tool == CARD { None } else { Some(finding.tool.clone()) },
             change: finding.change.as_str().to_owned(),
             withdrawn: review.withdraws(&finding.tool),
             hidden: hidden.collect(),
@@ -130,10 +133,8 @@ impl Found {
 impl Api {
     /// The pins of the backends that the caller may use; for the operator, of all backends.
     pub(super) fn trust(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
-        let rights = match caller.is_operator {
-            true => &Rights::default(),
-            false => caller.app.rights.as_ref(),
-        };
+        let all_rights = &Rights::default();
+        let rights = if caller.is_operator { all_rights } else { caller.app.rights.as_ref() };
         let all = names(&self.backends().registry.offer());
         let mine = all.iter().filter(|name| rights.include(name));
         let backends = mine.filter_map(|name| self.pinned(name, caller)).collect();
@@ -144,13 +145,13 @@ impl Api {
     /// backend that the caller may not use, so that its name does not leak.
     fn pinned(&self, name: &BackendName, caller: &Caller) -> Option<Pinned> {
         let kind = status::kind(&self.backends().registry.offer(), name)?;
-        let known = self.backends().registry.snapshot(name.as_str())?;
-        (kind != "local").then(|| Pinned::new(name, kind, &known, caller))
+        let snapshot = self.backends().registry.snapshot(name.as_str())?;
+        if kind == "local" { None } else { Some(Pinned::new(name, kind, &snapshot, caller)) }
     }
 
     /// Accepts a backend as the operator has looked at it.
-    pub(super) async fn accept(&self, mut asked: ApiRequest) -> Answered {
-        if !asked.caller.is_operator {
+    pub(super) async fn accept(&self, mut incoming: ApiRequest) -> Answered {
+        if !incoming.caller.is_operator {
             return Err(response::error(
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
@@ -158,28 +159,28 @@ impl Api {
                  with it; `mantyx-bridge trust accept` does so.",
             ));
         }
-        let body = self.read_json(&mut asked, MAX_ACCEPT).await?;
-        if !self.runs.journal().is_back().await {
+        let body = self.read_json(&mut incoming, MAX_ACCEPT).await?;
+        if !self.runs.database_is_back().await {
             return Err(response::error(
                 Code::NotReady,
                 "The replicas' database does not answer, so nothing was accepted. Accept again once \
                  GET /readyz answers 200.",
             ));
         }
-        let wanted: Acceptance = serde_json::from_slice(&body)
+        let acceptance: Acceptance = serde_json::from_slice(&body)
             .map_err(|error| bad_request(&format!("The body cannot be used: {error}.")))?;
-        let tools = match &wanted.accept {
+        let tools = match &acceptance.accept {
             Accept::Everything(Everything::All) => None,
             Accept::Tools(tools) => Some(tools.as_slice()),
         };
         let registry = &self.backends().registry;
         let all = names(&registry.offer());
-        let found = all.get(asked.segment.as_str());
-        let found = found.filter(|name| self.pinned(name, &asked.caller).is_some());
-        let accepted =
-            found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, tools)?)));
-        let Some((name, outcome)) = accepted else {
-            return Err(no_backend(asked.segment, &all));
+        let backend = all
+            .get(incoming.segment.as_str())
+            .filter(|name| self.pinned(name, &incoming.caller).is_some())
+            .and_then(|name| Some((name, registry.accept(name, &acceptance.digest, tools)?)));
+        let Some((name, outcome)) = backend else {
+            return Err(no_backend(incoming.segment, &all));
         };
         outcome.map_err(|not_taken| match not_taken {
             NotTaken::Moved => response::error(
@@ -193,9 +194,10 @@ impl Api {
         })?;
         info!(backend = %name, "the operator has accepted what the backend shows");
         // If the disk is slow, the answer says so instead of waiting on.
-        let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
-        let in_time = timeout(PATIENCE, kept).await.is_ok();
-        let Some(mut pinned) = self.pinned(name, &asked.caller) else {
+        let on_disk =
+            registry.wait_for(|registry| if registry.is_kept(name) { Some(()) } else { None });
+        let in_time = timeout(PATIENCE, on_disk).await.is_ok();
+        let Some(mut pinned) = self.pinned(name, &incoming.caller) else {
             return Err(unknown_backend(name.to_string(), &all));
         };
         if !in_time && pinned.unkept.is_none() {

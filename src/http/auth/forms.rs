@@ -52,8 +52,8 @@ impl Forms {
         forms.retain(|_, of_peer| Arc::strong_count(of_peer) > 1);
         let all: usize = forms.values().map(|of_peer| Arc::strong_count(of_peer) - 1).sum();
         let of_peer = forms.entry(peer).or_default();
-        let has_share = !peer.is_shared() && Arc::strong_count(of_peer) > MAX_OF_PEER;
-        (all < MAX_FORMS && !has_share).then(|| Arc::clone(of_peer))
+        let uses_its_share = !peer.is_shared() && Arc::strong_count(of_peer) > MAX_OF_PEER;
+        if all < MAX_FORMS && !uses_its_share { Some(Arc::clone(of_peer)) } else { None }
     }
 }
 

@@ -64,8 +64,8 @@ impl Hosts {
 
 /// The ways to write a port behind a name. A scheme's default port may also be left out.
 fn ports(port: u16, usual: u16) -> Vec<String> {
-    let written = format!(":{port}");
-    if port == usual { vec![written, String::new()] } else { vec![written] }
+    let suffix = format!(":{port}");
+    if port == usual { vec![suffix, String::new()] } else { vec![suffix] }
 }
 
 fn has_port(name: &str) -> bool {

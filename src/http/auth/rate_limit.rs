@@ -32,10 +32,14 @@ impl Bucket {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + since * rate.per_second).min(rate.burst);
         self.at = now;
-        (self.left < 1.0).then(|| Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+        if self.left < 1.0 {
+            Some(Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+        } else {
+            None
+        }
     }
 
-    /// Whether a new bucket would be in the same state.
+    /// A full bucket need not be kept: a new one would be in the same state.
     pub fn is_full(&mut self, rate: Rate, now: Instant) -> bool {
         self.wait(rate, now);
         self.left >= rate.burst

@@ -41,8 +41,8 @@ pub const KEY_HEADER: &str = "x-bridge-key";
 pub struct Sessions {
     /// By the hash of the cookie's value.
     open: Mutex<HashMap<[u8; 32], Session>>,
-    /// Whom the links to sign in let in: the oldest first, by the hash of what is in them.
-    links: Mutex<VecDeque<([u8; 32], TokenHash, Instant)>>,
+    /// The links to sign in, the oldest first.
+    links: Mutex<VecDeque<Link>>,
     /// Notifies that a session has ended before its time.
     ended: watch::Sender<()>,
     /// Reads the sign-in forms.
@@ -57,9 +57,18 @@ struct Session {
     until: Instant,
 }
 
+#[derive(Debug)]
+struct Link {
+    /// The hash of what is in the link.
+    ticket: [u8; 32],
+    /// The token whose app the link lets in.
+    token: TokenHash,
+    until: Instant,
+}
+
 /// A new session, as the browser gets it.
 #[derive(Debug)]
-pub struct Begun {
+pub struct NewSession {
     /// For `Set-Cookie`.
     pub cookie: HeaderValue,
     /// For the page's script, which sends it in [`KEY_HEADER`].
@@ -79,62 +88,63 @@ impl Sessions {
         token: TokenHash,
         headers: &HeaderMap,
         secure: bool,
-    ) -> Result<Begun, NoRandom> {
+    ) -> Result<NewSession, NoRandom> {
         let value = random()?;
         let key = random()?;
         let now = Instant::now();
         let mut open = self.open.lock();
         open.retain(|_, session| session.until > now);
         if open.len() >= MAX {
-            let of = |token| open.values().filter(move |session| session.token == token);
             let tokens = open.values().map(|session| session.token);
-            let most = tokens.max_by_key(|token| of(*token).count());
-            let own = open.iter().filter(|(_, session)| Some(session.token) == most);
-            let oldest = own.min_by_key(|(_, session)| session.until).map(|(hash, _)| *hash);
-            if let Some(oldest) = oldest {
+            let most_used = tokens.max_by_key(|token| {
+                open.values().filter(|session| session.token == *token).count()
+            });
+            let candidates = open.iter().filter(|(_, session)| Some(session.token) == most_used);
+            let oldest = candidates.min_by_key(|(_, session)| session.until);
+            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
                 open.remove(&oldest);
                 self.ended.send_replace(());
             }
         }
         let session = Session { token, key: hash(&key), until: now + LIFE };
         open.insert(hash(&value), session);
-        Ok(Begun { cookie: cookie(headers, &value, LIFE, secure), key })
+        Ok(NewSession { cookie: cookie(headers, &value, LIFE, secure), key })
     }
 
     /// What a link holds that lets a browser in with `token`, once and within a minute.
     pub fn link(&self, token: TokenHash) -> Result<String, NoRandom> {
         let ticket = random()?;
         let mut links = self.links.lock();
-        if links.iter().filter(|(_, by, _)| *by == token).count() == MAX_LINKS {
-            let oldest = links.iter().position(|(_, by, _)| *by == token);
+        if links.iter().filter(|link| link.token == token).count() == MAX_LINKS {
+            let oldest = links.iter().position(|link| link.token == token);
             oldest.and_then(|oldest| links.remove(oldest));
         }
-        links.push_back((hash(&ticket), token, Instant::now() + LINK_LIFE));
+        links.push_back(Link { ticket: hash(&ticket), token, until: Instant::now() + LINK_LIFE });
         Ok(ticket)
     }
 
     /// The token that a link lets in with. It does so once.
     pub fn follow(&self, ticket: &str) -> Option<TokenHash> {
-        let wanted = hash(ticket);
+        let ticket_hash = hash(ticket);
         let mut links = self.links.lock();
-        let at = links.iter().position(|(ticket, ..)| *ticket == wanted)?;
-        let (_, token, until) = links.remove(at)?;
-        (Instant::now() < until).then_some(token)
+        let at = links.iter().position(|link| link.ticket == ticket_hash)?;
+        let link = links.remove(at)?;
+        if Instant::now() < link.until { Some(link.token) } else { None }
     }
 
     /// The token that the request's cookie stands for.
     pub fn token(&self, headers: &HeaderMap) -> Option<TokenHash> {
-        let wanted = hash(value_of(headers)?);
+        let cookie_hash = hash(value_of(headers)?);
         let open = self.open.lock();
-        let session = open.get(&wanted)?;
-        (session.until > Instant::now()).then_some(session.token)
+        let session = open.get(&cookie_hash)?;
+        if session.until > Instant::now() { Some(session.token) } else { None }
     }
 
     /// Whether the request shows the key of its cookie's session.
     pub fn has_key(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
-        let (Some(value), Some(shown)) = (value_of(headers), shown) else { return false };
-        self.open.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
+        let key = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
+        let (Some(value), Some(key)) = (value_of(headers), key) else { return false };
+        self.open.lock().get(&hash(value)).is_some_and(|session| session.key == hash(key))
     }
 
     /// Ends the session of the request's cookie, and returns a value for `Set-Cookie`.
@@ -150,13 +160,13 @@ impl Sessions {
     /// session.
     pub fn over(self: &Arc<Self>, headers: &HeaderMap) -> Option<impl Future<Output = ()> + use<>> {
         let this = Arc::clone(self);
-        let wanted = hash(value_of(headers)?);
-        let mut ended = self.ended.subscribe();
-        let until = self.open.lock().get(&wanted)?.until;
+        let cookie_hash = hash(value_of(headers)?);
+        let mut early_ends = self.ended.subscribe();
+        let until = self.open.lock().get(&cookie_hash)?.until;
         Some(async move {
-            let gone = ended.wait_for(|()| !this.open.lock().contains_key(&wanted));
+            let removal = early_ends.wait_for(|()| !this.open.lock().contains_key(&cookie_hash));
             // An error means that the daemon is shutting down.
-            timeout_at(until, gone).await.ok();
+            timeout_at(until, removal).await.ok();
         })
     }
 }
@@ -178,8 +188,8 @@ fn hash(value: &str) -> [u8; 32] {
 fn name_of(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let port = host.rsplit_once(':').map_or("", |(_, port)| port);
-    let port: String = port.chars().filter(char::is_ascii_digit).collect();
-    format!("mantyx_bridge_{port}")
+    let digits: String = port.chars().filter(char::is_ascii_digit).collect();
+    format!("mantyx_bridge_{digits}")
 }
 
 fn cookie(headers: &HeaderMap, value: &str, life: Duration, secure: bool) -> HeaderValue {
@@ -197,7 +207,7 @@ fn value_of(headers: &HeaderMap) -> Option<&str> {
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
     pairs.find_map(|pair| {
         let (key, value) = pair.trim().split_once('=')?;
-        (key == name).then_some(value)
+        if key == name { Some(value) } else { None }
     })
 }
 

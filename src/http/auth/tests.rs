@@ -223,7 +223,7 @@ async fn an_app_sends_no_more_than_it_may() {
     apps[1].rate = apps[0].rate;
     reload.send_replace(settings(&apps[1..]));
     assert_eq!(went(&apps[1]), 20);
-    assert_eq!(authenticator.left.lock().keys().collect::<Vec<_>>(), [&apps[1].name]);
+    assert_eq!(authenticator.buckets.lock().keys().collect::<Vec<_>>(), [&apps[1].name]);
 }
 
 /// `billing` has a token, `hr` a certificate, `ops` both.

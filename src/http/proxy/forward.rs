@@ -26,7 +26,6 @@ use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
 use crate::http::views::Views;
-use crate::journal::Journal;
 use crate::oauth::TokenError;
 use crate::run_store::OwnedKind;
 use crate::runs::DrivenRun;
@@ -111,13 +110,16 @@ impl<'a> Outgoing<'a> {
 
     /// Looks up what other replicas know of the runs or sessions `ids`.
     pub async fn learn_of(&self, workspace: &Workspace, ids: &[String]) -> Answered<()> {
-        let learn = || self.runs.learn(workspace, ids, &self.credential);
-        let Err(error) = learn().await else { return Ok(()) };
+        let Err(error) = self.runs.learn(workspace, ids, &self.credential).await else {
+            return Ok(());
+        };
         warn!(error = error_chain(&error), "cannot tell yet whose run or session a request is for");
-        if self.runs.journal().is_back().await && learn().await.is_ok() {
+        if self.runs.database_is_back().await
+            && self.runs.learn(workspace, ids, &self.credential).await.is_ok()
+        {
             return Ok(());
         }
-        Err(away(self.runs.journal()))
+        Err(away(self.runs))
     }
 
     /// Forwards the request as it is. If the app loses its right before the body has ended, the
@@ -131,29 +133,28 @@ impl<'a> Outgoing<'a> {
         let runs = Arc::clone(self.runs);
         let app = Arc::clone(&self.caller.app);
         let resource = self.resource.clone();
-        let check = move || may_still(&runs, &app, &resource).map(drop);
-        let body = reqwest::Body::wrap(Paced::with_check(body, check));
-        let body = Mutex::new(Some(body));
-        let fill = |request: RequestBuilder| {
-            let body = body.lock().take();
-            let request = request.body(body.ok_or(SendError::NotTwice)?);
+        let paced = Paced::with_check(body, move || may_still(&runs, &app, &resource).map(drop));
+        let upload = Mutex::new(Some(reqwest::Body::wrap(paced)));
+        let answer = self.send(&parts, |request| {
+            let upload = upload.lock().take();
+            let request = request.body(upload.ok_or(SendError::NotTwice)?);
             Ok(match &length {
                 Some(length) => request.header(header::CONTENT_LENGTH, length),
                 None => request,
             })
-        };
-        self.send(&parts, fill).await
+        });
+        answer.await
     }
 
     /// Forwards the request with another body.
     pub async fn forward_bytes(&self, parts: &Parts, body: Vec<Bytes>) -> Response<Body> {
         let length: usize = body.iter().map(Bytes::len).sum();
-        let fill = |request: RequestBuilder| {
+        let answer = self.send(parts, |request| {
             let pieces = stream::iter(body.clone().into_iter().map(Ok::<_, Infallible>));
-            let body = reqwest::Body::wrap_stream(pieces);
-            Ok(request.header(header::CONTENT_LENGTH, length).body(body))
-        };
-        self.send(parts, fill).await
+            let upload = reqwest::Body::wrap_stream(pieces);
+            Ok(request.header(header::CONTENT_LENGTH, length).body(upload))
+        });
+        answer.await
     }
 
     /// Sends the request with the body that `fill` adds.
@@ -169,10 +170,10 @@ impl<'a> Outgoing<'a> {
             headers.remove(name);
         }
         remove_prefixed(&mut headers, OWN_PREFIX);
-        let sent = upstream.send((parts.method.clone(), path), &self.credential, |request| {
+        let answer = upstream.send((parts.method.clone(), path), &self.credential, |request| {
             fill(request.headers(headers.clone()))
         });
-        match sent.await {
+        match answer.await {
             Ok(response) => {
                 upstream.overheard(&self.credential, response.headers());
                 match response.status() {
@@ -194,15 +195,18 @@ impl<'a> Outgoing<'a> {
     /// own credential, the bridge asks MANTYX whether it opens the run, unless MANTYX has recently
     /// said so. The error is MANTYX's refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
-        if let Some(run) = self.known_run(key).await? {
+        if let Some(run) = self.vouched_run(key).await? {
             return Ok(Some(run));
         }
         // Since the request was read, another replica may have taken the run over.
         self.learn().await?;
-        self.known_run(key).await
+        self.vouched_run(key).await
     }
 
-    async fn known_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
+    /// The run, among those that this replica drives or can take over now, once MANTYX has said that the
+    /// caller's credential opens it. Without that question, one person could read another's run in an app
+    /// whose people bring their own credentials.
+    async fn vouched_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
         let app = &self.caller.app.name;
         // Read in this order: a run that is resumed in between is then found among the driven ones.
         let awaits_credential = self.runs.awaits_credential(key, app);
@@ -214,7 +218,7 @@ impl<'a> Outgoing<'a> {
         if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
             self.runs.claim_waiting(key, app, &self.credential).await.map_err(|error| {
                 warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
-                away(self.runs.journal())
+                away(self.runs)
             })?;
         }
         Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
@@ -225,8 +229,11 @@ impl<'a> Outgoing<'a> {
         if let Some(run) = self.own_run(key).await? {
             return Ok(Some(run));
         }
-        let eval = (key.kind == RunKind::Agent).then(|| self.runs.eval_of(key)).flatten();
-        let Some(eval) = eval.filter(|eval| eval.app == self.caller.app.name) else {
+        if key.kind != RunKind::Agent {
+            return Ok(None);
+        }
+        let Some(eval) = self.runs.eval_of(key).filter(|eval| eval.app == self.caller.app.name)
+        else {
             return Ok(None);
         };
         self.vouch(Some(&eval), &eval.key).await?;
@@ -236,24 +243,28 @@ impl<'a> Outgoing<'a> {
     /// Asks MANTYX whether the caller's credential opens `run`, whose key is `key`, unless that is
     /// known.
     async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> Answered<()> {
-        let shown = &self.credential;
-        if run.map_or(!shown.is_callers(), |run| self.runs.context.may_be_told(run, shown)) {
+        let credential = &self.credential;
+        let vouched_for = match run {
+            Some(run) => self.runs.context.may_be_told(run, credential),
+            None => !credential.is_callers(),
+        };
+        if vouched_for {
             return Ok(());
         }
         let path = key.path();
-        let asked = self.runs.upstream.send((Method::GET, &path), shown, |request| {
+        let answer = self.runs.upstream.send((Method::GET, &path), credential, |request| {
             Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
         });
-        match asked.await {
+        match answer.await {
             Ok(response) if response.status().is_success() => {
                 if let Some(run) = run {
-                    self.runs.context.accepted(run, shown);
+                    self.runs.context.accepted(run, credential);
                 }
                 Ok(())
             }
             Ok(response) => {
                 if let (StatusCode::UNAUTHORIZED, Some(run)) = (response.status(), run) {
-                    self.runs.context.refused(run, shown);
+                    self.runs.context.refused(run, credential);
                 }
                 Err(self.back(response))
             }
@@ -283,8 +294,7 @@ impl<'a> Outgoing<'a> {
     /// The caller's driven run that the path leads to, or into.
     fn opened_run(&self) -> Option<Arc<DrivenRun>> {
         let Some(Opened::Run(key)) = &self.resource.opened else { return None };
-        let run = self.runs.get(key)?;
-        (run.app == self.caller.app.name).then_some(run)
+        self.runs.get(key).filter(|run| run.app == self.caller.app.name)
     }
 
     /// MANTYX's answer, for the app.
@@ -354,15 +364,8 @@ impl<'a> Outgoing<'a> {
 }
 
 /// The refusal while a run or session cannot be kept, or another replica's not be looked up.
-pub fn away(journal: &Journal) -> Response<Body> {
-    let why = if journal.replica().is_some() {
-        "The bridge does not reach its database, so whose run or session this is cannot be told or \
-         kept. Try again; `mantyx-bridge status` has the reason."
-    } else {
-        "The bridge cannot write its journal, so a restart would lose this run or session, and leave \
-         its calls without answers. Try again; `mantyx-bridge status` has the reason."
-    };
-    response::retry_after(response::error(Code::NotReady, why), 5)
+pub fn away(runs: &RunStore) -> Response<Body> {
+    response::retry_after(response::error(Code::NotReady, runs.reason_unkept()), 5)
 }
 
 /// The part of `resource` that another app than `app` began.
@@ -407,13 +410,14 @@ pub fn credential(runs: &RunStore, caller: &Caller, headers: &HeaderMap) -> Upst
 
 /// The headers that travel further than one connection.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = headers.clone();
-    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named = named.flat_map(|value| value.split(',')).map(str::trim);
-    for name in HOP_BY_HOP.split(' ').chain(named) {
-        kept.remove(name);
+    let mut remaining = headers.clone();
+    let connection_values =
+        headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let names = connection_values.flat_map(|value| value.split(',')).map(str::trim);
+    for name in HOP_BY_HOP.split(' ').chain(names) {
+        remaining.remove(name);
     }
-    kept
+    remaining
 }
 
 /// The answer to a request that did not reach MANTYX, or that MANTYX did not take.
@@ -424,9 +428,9 @@ fn unsent(error: &SendError) -> Response<Body> {
         SendError::NotTwice => {
             let message = "MANTYX refused the bridge's token, which has been renewed since. \
                            Nothing was done: send the request again.";
-            let again = response::error(Code::UpstreamUnauthorized, message);
-            let again = response::with_status(again, StatusCode::SERVICE_UNAVAILABLE);
-            response::retry_after(again, 1)
+            let unauthorized = response::error(Code::UpstreamUnauthorized, message);
+            let unavailable = response::with_status(unauthorized, StatusCode::SERVICE_UNAVAILABLE);
+            response::retry_after(unavailable, 1)
         }
         // If the app's body did not arrive, the app gets that error, as MANTYX is not the cause.
         // The request's body may be why sending failed.

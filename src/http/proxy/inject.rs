@@ -37,8 +37,8 @@ const SELECT: &str = "x-bridge-backends";
 /// The header that says how many tools of each backend went into a spec.
 pub const INJECTED: &str = "x-bridge-injected";
 
-/// A spec that was read from the app.
-struct Taken {
+/// A request with a spec, all of which has arrived.
+struct Submission {
     parts: Parts,
     body: Bytes,
     selection: Selection,
@@ -50,6 +50,14 @@ struct Taken {
 /// is the app's body as it came: it gets no tools, and the bridge does not drive the run.
 type Plan = Option<(Injected, Option<Bytes>)>;
 
+/// MANTYX's answer to a spec.
+struct SpecAnswer {
+    response: Response<Body>,
+    text: Bytes,
+    /// The tools that the spec got.
+    table: Table,
+}
+
 impl Outgoing<'_> {
     /// Forwards the creation of a run below `workspace`, and drives the run.
     pub async fn create_run(
@@ -58,11 +66,11 @@ impl Outgoing<'_> {
         kind: RunKind,
         request: Request<Incoming>,
     ) -> Answered {
-        let taken = self.take(request, false).await?;
-        let plan = self.plan(kind, &taken).await?;
+        let submission = self.read_submission(request, false).await?;
+        let plan = self.plan(kind, &submission).await?;
         // The plan may have waited for its turn.
-        self.renew(&taken.parts.headers)?;
-        self.submit(taken, plan, (workspace, kind), None).await
+        self.renew(&submission.parts.headers)?;
+        self.submit(submission, plan, (workspace, kind), None).await
     }
 
     pub(super) async fn create_session(
@@ -70,26 +78,25 @@ impl Outgoing<'_> {
         workspace: Workspace,
         request: Request<Incoming>,
     ) -> Answered {
-        let taken = self.take(request, false).await?;
+        let submission = self.read_submission(request, false).await?;
         let app = self.caller.app.name.clone();
-        let (injected, tools) = self.plan(RunKind::Agent, &taken).await?.unzip();
-        self.renew(&taken.parts.headers)?;
-        let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
-        let is_created = response.status().is_success();
-        match (id_in(&body, "sessionId").filter(|_| is_created), tools) {
+        let (injected, tools) = self.plan(RunKind::Agent, &submission).await?.unzip();
+        self.renew(&submission.parts.headers)?;
+        let SpecAnswer { response, text, table } =
+            self.send_spec(&submission.parts, submission.body, injected).await?;
+        let session: Option<SessionId> =
+            if response.status().is_success() { id_in(&text, "sessionId") } else { None };
+        match (session, tools) {
             (Some(id), Some(tools)) => {
-                let has_ours = !table.is_empty();
-                if has_ours {
+                if !table.is_empty() {
                     info!(session = %id, %app, "a session got our tools");
                 }
-                let given = (tools, taken.selection, table);
-                let key = (workspace, id);
-                let is_kept = self.runs.remember_session(key.clone(), app, given).await;
-                if !is_kept && (has_ours || self.runs.journal().replica().is_some()) {
-                    let (workspace, id) = key;
-                    self.runs.forget_session(&workspace, &id);
-                    let [workspace, id] = [workspace.as_str(), id.as_str()].map(as_segment);
-                    let path = format!("/api/v1/workspaces/{workspace}/agent-sessions/{id}");
+                let contents = (tools, submission.selection, table);
+                let [workspace_segment, id_segment] =
+                    [workspace.as_str(), id.as_str()].map(as_segment);
+                let path =
+                    format!("/api/v1/workspaces/{workspace_segment}/agent-sessions/{id_segment}");
+                if !self.runs.remember_session((workspace, id), app, contents).await {
                     return Err(self.end_unkept_session(&path).await);
                 }
             }
@@ -98,7 +105,7 @@ impl Outgoing<'_> {
             (Some(id), None) => {
                 self.runs.own(Owned::Session(workspace, id), &app, How::Created).await;
             }
-            (None, Some(_)) if is_created => {
+            (None, Some(_)) if response.status().is_success() => {
                 warn!("MANTYX's answer names no sessionId; its runs cannot be driven");
             }
             (None, _) => {}
@@ -112,20 +119,31 @@ impl Outgoing<'_> {
         id: SessionId,
         request: Request<Incoming>,
     ) -> Answered {
-        let has_ours = |known: Option<&Session>| known.is_some_and(|it| !it.table.is_empty());
-        let known = self.runs.session(&workspace, &id);
-        let taken = self.take(request, has_ours(known.as_deref())).await?;
-        // Looked up after the body has arrived: the session may have been created or have ended
-        // meanwhile.
-        let known = self.runs.session(&workspace, &id);
-        let has_ours = has_ours(known.as_deref());
-        let gives_nothing = self.gives_nothing(&taken.selection);
-        let plan = match self.read_spec(RunKind::Agent, taken.body.clone()).await? {
-            _ if taken.is_encoded && has_ours => Err(encoded()),
-            _ if taken.is_encoded => Ok(None),
-            // MANTYX may accept a spec that the bridge cannot parse; the calls of its run would
-            // then stay unanswered.
-            Err(error) if has_ours => Err(error.into()),
+        let got_tools = gave_tools(self.runs.session(&workspace, &id).as_deref());
+        let submission = self.read_submission(request, got_tools).await?;
+        let plan = self.plan_message(&workspace, &id, &submission).await?;
+        self.renew(&submission.parts.headers)?;
+        self.submit(submission, plan, (workspace, RunKind::Agent), Some(id)).await
+    }
+
+    /// What goes to MANTYX in place of a message of the session `id`.
+    ///
+    /// The session is looked up after the body has arrived: it may have been created or have ended
+    /// meanwhile. A message of a session with tools of the bridge is refused if the bridge cannot read
+    /// it: MANTYX may accept that spec, and the calls of its run would then stay unanswered.
+    async fn plan_message(
+        &self,
+        workspace: &Workspace,
+        id: &SessionId,
+        submission: &Submission,
+    ) -> Answered<Plan> {
+        let session = self.runs.session(workspace, id);
+        let got_tools = gave_tools(session.as_deref());
+        let gives_nothing = self.gives_nothing(&submission.selection);
+        match self.read_spec(RunKind::Agent, submission.body.clone()).await? {
+            _ if submission.is_encoded && got_tools => Err(encoded()),
+            _ if submission.is_encoded => Ok(None),
+            Err(error) if got_tools => Err(error.into()),
             Err(error @ (SpecError::TooManyTools | SpecError::TooManyMembers))
                 if !gives_nothing =>
             {
@@ -133,18 +151,15 @@ impl Outgoing<'_> {
             }
             // The bridge records the owner of a run without tools, too.
             Err(_unreadable) => Ok(None),
-            Ok(spec) => match known {
-                _ if spec.has_tools() => self.plan_for(spec, &taken).await,
-                Some(known) => self.follow(spec, known).await,
+            Ok(spec) => match session {
+                _ if spec.has_tools() => self.plan_for(spec, submission).await,
+                Some(session) => self.follow(spec, session).await,
                 None => {
                     info!(session = %id, "an unknown session; forwarded unchanged");
                     Ok(None)
                 }
             },
-        };
-        let plan = plan?;
-        self.renew(&taken.parts.headers)?;
-        self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await
+        }
     }
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
@@ -158,19 +173,20 @@ impl Outgoing<'_> {
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let bytes = remembered.len() + size(&offer);
-        let inject = move || -> Answered<Injected> {
-            let spec = spec.with_tools(&remembered)?;
-            Ok(spec.inject(&offer, &session.selection)?)
-        };
-        let injected = self.views.work_if_large(&self.caller.app.name, bytes, inject).await??;
+        let injected = self
+            .views
+            .work_if_large(&self.caller.app.name, bytes, move || -> Answered<Injected> {
+                let spec = spec.with_tools(&remembered)?;
+                Ok(spec.inject(&offer, &session.selection)?)
+            })
+            .await??;
         Ok(Some((injected, None)))
     }
 
     /// Parses a spec.
     async fn read_spec(&self, kind: RunKind, body: Bytes) -> Answered<Result<Spec, SpecError>> {
         let (app, size) = (&self.caller.app.name, body.len());
-        let read = move || Spec::read(kind, body);
-        Ok(self.views.work_if_large(app, size, read).await?)
+        Ok(self.views.work_if_large(app, size, move || Spec::read(kind, body)).await?)
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -186,17 +202,21 @@ impl Outgoing<'_> {
         self.runs.calls.offer_for(&self.caller.app)
     }
 
-    /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
+    /// Reads the spec into memory: what is forwarded depends on all of it. `got_tools` says that its
     /// session has tools of the bridge.
-    async fn take(&mut self, request: Request<Incoming>, has_ours: bool) -> Answered<Taken> {
+    async fn read_submission(
+        &mut self,
+        request: Request<Incoming>,
+        got_tools: bool,
+    ) -> Answered<Submission> {
         // Without its owner on record, another replica would give the run to any app that asks.
-        if !self.runs.journal().is_back().await {
-            return Err(away(self.runs.journal()));
+        if !self.runs.database_is_back().await {
+            return Err(away(self.runs));
         }
         let (mut parts, body) = request.into_parts();
         let selection = selection(&parts.headers);
         let is_encoded = is_encoded(&parts.headers);
-        if is_encoded && (has_ours || !self.gives_nothing(&selection)) {
+        if is_encoded && (got_tools || !self.gives_nothing(&selection)) {
             return Err(encoded());
         }
         let body = response::read(body, MAX_SPEC).await?;
@@ -206,44 +226,48 @@ impl Outgoing<'_> {
         // stay in the spec.
         self.runs.calls.backends.registry.started().await;
         self.renew(&parts.headers)?;
-        Ok(Taken { parts, body, selection, is_encoded })
+        Ok(Submission { parts, body, selection, is_encoded })
     }
 
-    async fn plan(&self, kind: RunKind, taken: &Taken) -> Answered<Plan> {
-        if taken.is_encoded {
+    async fn plan(&self, kind: RunKind, submission: &Submission) -> Answered<Plan> {
+        if submission.is_encoded {
             return Ok(None);
         }
-        match self.read_spec(kind, taken.body.clone()).await? {
-            Ok(spec) => self.plan_for(spec, taken).await,
-            Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(None),
+        match self.read_spec(kind, submission.body.clone()).await? {
+            Ok(spec) => self.plan_for(spec, submission).await,
+            Err(_unreadable) if self.gives_nothing(&submission.selection) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn plan_for(&self, spec: Spec, taken: &Taken) -> Answered<Plan> {
-        let selection = taken.selection.clone();
-        let bytes = taken.body.len() + size(&self.offer());
+    async fn plan_for(&self, spec: Spec, submission: &Submission) -> Answered<Plan> {
+        let selection = submission.selection.clone();
+        let bytes = submission.body.len() + size(&self.offer());
         let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
-        let inject = move || -> Answered<(Injected, Option<Bytes>)> {
-            Ok((spec.inject(&runs.calls.offer_for(&app), &selection)?, spec.tools()))
-        };
-        Ok(Some(self.views.work_if_large(&self.caller.app.name, bytes, inject).await??))
+        let plan = self
+            .views
+            .work_if_large(&self.caller.app.name, bytes, move || -> Answered<_> {
+                Ok((spec.inject(&runs.calls.offer_for(&app), &selection)?, spec.tools()))
+            })
+            .await??;
+        Ok(Some(plan))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
     async fn submit(
         &self,
-        taken: Taken,
+        submission: Submission,
         plan: Plan,
         (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
     ) -> Answered {
         let injected = plan.map(|(injected, _)| injected);
-        let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
+        let SpecAnswer { response, text, table } =
+            self.send_spec(&submission.parts, submission.body, injected).await?;
         if !response.status().is_success() {
             return Ok(response);
         }
-        let Some(run) = id_in(&body, "runId") else {
+        let Some(run) = id_in(&text, "runId") else {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
             return Ok(response);
         };
@@ -264,7 +288,7 @@ impl Outgoing<'_> {
             table: Arc::new(table),
             has_past: false,
             past_is_lost: false,
-            trace: self.runs.context.traces.context(trace(&taken.parts.headers)),
+            trace: self.runs.context.traces.context(trace(&submission.parts.headers)),
         };
         match self.runs.start(new).await {
             Ok(_) => {}
@@ -278,56 +302,57 @@ impl Outgoing<'_> {
                 // Whatever MANTYX says: the app may submit the run again, and no call of both is to be
                 // made.
                 self.runs.refuse(&run).await;
-                return Err(away(self.runs.journal()));
+                return Err(away(self.runs));
             }
         }
         Ok(response)
     }
 
-    /// Sends a spec, or the app's own body; returns MANTYX's answer, its text, and the tools that the
-    /// spec got.
+    /// Sends a spec, or the app's own body.
     async fn send_spec(
         &self,
         parts: &Parts,
         body: Bytes,
         injected: Option<Injected>,
-    ) -> Answered<(Response<Body>, Bytes, Table)> {
+    ) -> Answered<SpecAnswer> {
         let Some(injected) = injected else {
             let (response, text) = self.exchange(parts, vec![body]).await?;
-            return Ok((response, text, Table::empty()));
+            return Ok(SpecAnswer { response, text, table: Table::empty() });
         };
         // A restart would lose the run, and leave its calls without answers.
-        if self.runs.journal().disk_fails() && !injected.table.is_empty() {
-            return Err(away(self.runs.journal()));
+        if self.runs.disk_fails() && !injected.table.is_empty() {
+            return Err(away(self.runs));
         }
         let counts = injected_header(&injected);
         let (mut response, text) = self.exchange(parts, injected.body).await?;
         if response.status().is_success() {
             response.headers_mut().insert(INJECTED, counts);
         }
-        Ok((response, text, injected.table))
+        Ok(SpecAnswer { response, text, table: injected.table })
     }
 
     /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know: to
     /// them, it would be any app's.
     async fn end_unkept_session(&self, path: &str) -> Response<Body> {
-        let asked = self.runs.upstream.send((Method::DELETE, path), &self.credential, |request| {
+        let answer = self.runs.upstream.send((Method::DELETE, path), &self.credential, |request| {
             Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
         });
-        let asked = asked.await.map(|answer| answer.status().to_string());
-        let outcome = asked.unwrap_or_else(|error| error_chain(&error));
+        let outcome = match answer.await {
+            Ok(answer) => answer.status().to_string(),
+            Err(error) => error_chain(&error),
+        };
         warn!(path, outcome, "asked MANTYX to end a session that cannot be kept");
-        away(self.runs.journal())
+        away(self.runs)
     }
 
     /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
     pub(super) async fn forward_in_time(&self, request: Request<Incoming>) -> Response<Body> {
-        answered(self.forward(request)).await.unwrap_or_else(|late| late)
+        in_time(self.forward(request)).await.unwrap_or_else(|late| late)
     }
 
     /// Sends a body and reads the short answer: returns the answer for the app, and its text.
     async fn exchange(&self, parts: &Parts, body: Vec<Bytes>) -> Answered<(Response<Body>, Bytes)> {
-        let (parts, body) = answered(self.forward_bytes(parts, body)).await?.into_parts();
+        let (parts, body) = in_time(self.forward_bytes(parts, body)).await?.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             response::error(
@@ -343,14 +368,19 @@ impl Outgoing<'_> {
 /// MANTYX's answer, within `ANSWER_WITHIN`. The limit covers only this wait, not the whole request:
 /// once MANTYX has answered, the bridge records the effect and drives the run, however long that
 /// takes.
-async fn answered(sent: impl Future<Output = Response<Body>>) -> Answered {
-    timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
+async fn in_time(answer: impl Future<Output = Response<Body>>) -> Answered {
+    timeout(ANSWER_WITHIN, answer).await.map_err(|_late| {
         warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
         let message = "MANTYX has not answered for too long. The request may have taken effect; \
                        look before you send it again.";
         let late = response::error(Code::UpstreamBroken, message);
         response::with_status(late, StatusCode::GATEWAY_TIMEOUT)
     })
+}
+
+/// Whether the bridge gave tools to `session`.
+fn gave_tools(session: Option<&Session>) -> bool {
+    session.is_some_and(|session| !session.table.is_empty())
 }
 
 /// As many bytes of a spec as take as long to read as the tools of `offer` take to be put into one.
@@ -360,8 +390,8 @@ fn size(offer: &Offer) -> usize {
 
 /// Whether a body has to be decoded before it can be parsed. `identity` means that it need not.
 pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
-    let codings = headers.get_all(header::CONTENT_ENCODING).iter();
-    let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     codings.any(|coding| {
         let coding = coding.trim_ascii();
         !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity")
@@ -370,11 +400,13 @@ pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
 
 /// The trace that a request belongs to.
 pub fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
-    let texts = |name| -> Option<Vec<&str>> {
-        headers.get_all(name).iter().map(|value| value.to_str().ok()).collect()
-    };
-    let states = texts(trace::STATE).unwrap_or_default();
-    Trace::read(&texts(trace::PARENT)?, &states).map(Arc::new)
+    let states = texts_of(headers, trace::STATE).unwrap_or_default();
+    Trace::read(&texts_of(headers, trace::PARENT)?, &states).map(Arc::new)
+}
+
+/// All values of a header; `None` if one of them is no text.
+fn texts_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<Vec<&'a str>> {
+    headers.get_all(name).iter().map(|value| value.to_str().ok()).collect()
 }
 
 /// The selection in `X-Bridge-Backends`.
@@ -432,12 +464,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_submission_that_is_not_answered_has_an_end() {
-        let late = answered(std::future::pending()).await.expect_err("it never comes");
+        let late = in_time(std::future::pending()).await.expect_err("it never comes");
         assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT);
         let slow = async {
             tokio::time::sleep(ANSWER_WITHIN / 2).await;
             Response::new(response::full("a"))
         };
-        assert!(answered(slow).await.is_ok());
+        assert!(in_time(slow).await.is_ok());
     }
 }

@@ -26,8 +26,8 @@ pub struct NormalizedPath {
 
 impl NormalizedPath {
     pub fn new(path: &str) -> Self {
-        let plain = path.split('/').filter(|segment| !segment.is_empty()).map(decoded);
-        let plain: Vec<String> = plain.collect();
+        let plain: Vec<String> =
+            path.split('/').filter(|segment| !segment.is_empty()).map(decoded).collect();
         let mut text = path.to_owned();
         let mut settled = false;
         for _ in 0..MAX_DECODED {
@@ -36,12 +36,15 @@ impl NormalizedPath {
             text = next;
         }
         // Some servers take the part behind a semicolon for parameters, and drop it.
-        let segments = text.split(['/', '\\']).filter_map(|segment| segment.split(';').next());
-        let segments = segments.filter(|segment| !segment.is_empty());
-        let segments: Vec<String> = segments.enumerate().map(without_case).collect();
-        let strange = |text: char| text.is_control() || text == char::REPLACEMENT_CHARACTER;
+        let segments: Vec<String> = text
+            .split(['/', '\\'])
+            .filter_map(|segment| segment.split(';').next())
+            .filter(|segment| !segment.is_empty())
+            .enumerate()
+            .map(without_case)
+            .collect();
         Self {
-            is_odd: !settled || segments != plain || text.contains(strange),
+            is_odd: !settled || segments != plain || text.contains(is_strange),
             has_dots: segments.iter().any(|segment| matches!(segment.as_str(), "." | "..")),
             segments,
         }
@@ -56,9 +59,16 @@ impl NormalizedPath {
 /// Lowers the case of a segment that is one of [`FIXED`], except at the place of the workspace (3)
 /// or the id (5).
 fn without_case((at, segment): (usize, &str)) -> String {
-    let is_id = matches!(at, 3 | 5);
-    let fixed = FIXED.split(' ').find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));
+    if matches!(at, 3 | 5) {
+        return segment.to_owned();
+    }
+    let fixed = FIXED.split(' ').find(|fixed| fixed.eq_ignore_ascii_case(segment));
     fixed.unwrap_or(segment).to_owned()
+}
+
+/// Whether servers differ in what they make of a character of a path.
+fn is_strange(character: char) -> bool {
+    character.is_control() || character == char::REPLACEMENT_CHARACTER
 }
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).

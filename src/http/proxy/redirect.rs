@@ -23,11 +23,11 @@ pub(super) enum Redirect {
     Elsewhere,
 }
 
-/// Where an answer of `status` with `headers` leads; `asked` is the URL that was asked for, below
+/// Where an answer of `status` with `headers` leads; `request_url` is the URL of its request, below
 /// `base`.
 pub(super) fn redirect(
     base: &Url,
-    asked: &Url,
+    request_url: &Url,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Redirect {
@@ -37,7 +37,7 @@ pub(super) fn redirect(
     }
     let Some(location) = locations.next() else { return Redirect::None };
     let within = location.to_str().ok().and_then(|location| {
-        let target = asked.join(location).ok()?;
+        let target = request_url.join(location).ok()?;
         below_bridge(base, &target)
     });
     match within {
@@ -49,8 +49,10 @@ pub(super) fn redirect(
 
 /// `target` as a path of the bridge; `None` if it is not below `base`.
 fn below_bridge(base: &Url, target: &Url) -> Option<HeaderValue> {
-    let is_plain = target.username().is_empty() && target.password().is_none();
-    if target.origin() != base.origin() || !is_plain {
+    if target.origin() != base.origin()
+        || !target.username().is_empty()
+        || target.password().is_some()
+    {
         return None;
     }
     let path = target.path().strip_prefix(base.path().trim_end_matches('/'))?;

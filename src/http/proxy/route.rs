@@ -55,29 +55,33 @@ impl Proxied {
     pub fn read(method: &Method, path: &str, meaning: &NormalizedPath) -> Option<(Self, Resource)> {
         let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
         let proxied = Self::from_segments(method, &segments);
-        let is_ambiguous =
-            meaning.has_dots || meaning.is_odd && proxied != Self::Other || names_oddly(&segments);
-        (!is_ambiguous).then(|| (proxied, Resource::read(path, &segments)))
+        if meaning.has_dots || meaning.is_odd && proxied != Self::Other || names_oddly(&segments) {
+            return None;
+        }
+        Some((proxied, Resource::read(path, &segments)))
     }
 
     fn from_segments(method: &Method, segments: &[&str]) -> Self {
         let ["api", "v1", "workspaces", workspace, rest @ ..] = segments else {
             return Self::Other;
         };
-        let workspace = || Workspace::from(*workspace);
-        let key = |kind, id: &str| RunKey { workspace: workspace(), kind, run: id.into() };
+        let workspace = Workspace::from(*workspace);
         match (method.as_str(), rest) {
-            ("POST", [SESSIONS]) => Self::CreateSession(workspace()),
-            ("POST", [SESSIONS, id, "messages"]) => Self::Message(workspace(), (*id).into()),
-            ("DELETE", [SESSIONS, id]) => Self::EndSession(workspace(), (*id).into()),
+            ("POST", [SESSIONS]) => Self::CreateSession(workspace),
+            ("POST", [SESSIONS, id, "messages"]) => Self::Message(workspace, (*id).into()),
+            ("DELETE", [SESSIONS, id]) => Self::EndSession(workspace, (*id).into()),
             // Evals have no results of their own; their calls belong to their agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
-                Self::ToolResult(key(RunKind::Agent, id))
+                Self::ToolResult(RunKey { workspace, kind: RunKind::Agent, run: (*id).into() })
             }
             (method, [collection, rest @ ..]) => match (RunKind::parse(collection), method, rest) {
-                (Some(kind), "POST", []) => Self::CreateRun(workspace(), kind),
-                (Some(kind), "GET", [id, "stream"]) => Self::Stream(key(kind, id)),
-                (Some(kind), "POST", [id, "cancel"]) => Self::Cancel(key(kind, id)),
+                (Some(kind), "POST", []) => Self::CreateRun(workspace, kind),
+                (Some(kind), "GET", [id, "stream"]) => {
+                    Self::Stream(RunKey { workspace, kind, run: (*id).into() })
+                }
+                (Some(kind), "POST", [id, "cancel"]) => {
+                    Self::Cancel(RunKey { workspace, kind, run: (*id).into() })
+                }
                 _ => Self::Other,
             },
             _ => Self::Other,
@@ -91,21 +95,24 @@ fn names_oddly(segments: &[&str]) -> bool {
     let ["api", "v1", "workspaces", workspace, collection, ids @ ..] = segments else {
         return false;
     };
-    let is_known = *collection == SESSIONS || RunKind::parse(collection).is_some();
-    is_known && !ids.iter().take(1).chain([workspace]).all(|id| is_segment(id))
+    if *collection != SESSIONS && RunKind::parse(collection).is_none() {
+        return false;
+    }
+    !ids.iter().take(1).chain([workspace]).all(|id| is_segment(id))
 }
 
 impl Resource {
     /// The target of `path`, with the meaning `segments`.
     fn read(path: &str, segments: &[&str]) -> Self {
-        let workspaces = segments.iter().position(|it| it.eq_ignore_ascii_case("workspaces"));
+        let workspaces =
+            segments.iter().position(|segment| segment.eq_ignore_ascii_case("workspaces"));
         let below = workspaces.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
         let Some((workspace, ids)) = below.split_first() else { return Self::default() };
-        let is_normal = || path.split('/').skip(1).eq(segments.iter().copied());
+        let is_normal = path.split('/').skip(1).eq(segments.iter().copied());
         Self {
             workspace: (*workspace).into(),
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-            opened: Opened::read(segments).filter(|_| is_normal()),
+            opened: if is_normal { Opened::read(segments) } else { None },
         }
     }
 }
@@ -116,7 +123,10 @@ impl Opened {
             return None;
         };
         if *collection == SESSIONS {
-            return (rest.first() == Some(&"messages")).then(|| Self::Session((*id).into()));
+            return match rest.first() {
+                Some(&"messages") => Some(Self::Session((*id).into())),
+                _ => None,
+            };
         }
         let (workspace, run) = ((*workspace).into(), (*id).into());
         Some(Self::Run(RunKey { workspace, kind: RunKind::parse(collection)?, run }))

@@ -70,7 +70,7 @@ impl Activity {
     /// Since when no request has been open on the connection; `None` while one is.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let State { doing, since } = *self.0.borrow();
-        (!matches!(doing, Doing::Busy(_))).then_some(since)
+        if matches!(doing, Doing::Busy(_)) { None } else { Some(since) }
     }
 
     /// How many requests are open on the connection.

@@ -148,8 +148,9 @@ impl Connection {
         let watched = Watched::new(stream, Some(requests));
         let service = service_fn(|request: Request<Incoming>| {
             let is_clear = gate.lock().next();
-            let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-            let last = self.is_overflow || !is_clear || is_chunked;
+            let last = self.is_overflow
+                || !is_clear
+                || request.headers().contains_key(header::TRANSFER_ENCODING);
             let connection = Arc::clone(self);
             let client = client.clone();
             let open = self.slot.activity.request();
@@ -217,12 +218,12 @@ impl Connection {
     /// Runs a connection until it ends, exceeds the limit of its activity, or has to stop.
     async fn drive(&self, connection: impl GracefulConnection<Error: std::error::Error + 'static>) {
         let mut connection = pin!(connection);
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+        let outcome = tokio::select! {
+            outcome = connection.as_mut() => outcome,
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
-                    ended = connection.as_mut() => ended,
+                    outcome = connection.as_mut() => outcome,
                     overdue = self.slot.activity.overdue() => return debug!(?overdue, "a connection was cut"),
                 }
             }
@@ -233,16 +234,16 @@ impl Connection {
                 }
                 connection.as_mut().graceful_shutdown();
                 match timeout(CLOSE, connection.as_mut()).await {
-                    Ok(ended) => ended,
+                    Ok(outcome) => outcome,
                     // On HTTP/2, a request may have arrived in between.
                     Err(_elapsed) => tokio::select! {
-                        ended = connection.as_mut() => ended,
+                        outcome = connection.as_mut() => outcome,
                         _ = self.slot.activity.overdue() => return,
                     },
                 }
             }
         };
-        if let Err(error) = ended {
+        if let Err(error) = outcome {
             debug!(error = %error_chain(&error), "connection ended");
         }
     }

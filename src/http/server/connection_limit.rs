@@ -35,13 +35,13 @@ const GRACE: Duration = Duration::from_millis(500);
 pub(super) struct ConnectionLimit {
     most: usize,
     most_unknown: usize,
-    taken: Mutex<Taken>,
+    table: Mutex<SlotTable>,
     /// Notifies that a slot is free, or that an unknown connection has authenticated.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotTable {
     last: u64,
     slots: HashMap<u64, Arc<SlotEntry>>,
     evicted: u64,
@@ -80,7 +80,7 @@ enum Full {
 impl ConnectionLimit {
     /// A limit of `most` slots, of which unknown connections may have `most_unknown`.
     pub(super) fn new(most: usize, most_unknown: usize) -> Self {
-        Self { most, most_unknown, taken: Mutex::default(), freed: Notify::new() }
+        Self { most, most_unknown, table: Mutex::default(), freed: Notify::new() }
     }
 
     /// A slot for a connection of `peer`. `None` if all others answer requests, or if the peer has
@@ -96,23 +96,23 @@ impl ConnectionLimit {
     }
 
     fn take(self: &Arc<Self>, peer: ClientKey) -> Result<Slot, Full> {
-        let mut taken = self.taken.lock();
+        let mut table = self.table.lock();
         let now = Instant::now();
-        let of_peer = taken.unknown().filter(|entry| entry.peer == peer).count();
-        let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
-        if has_share && !taken.evict_unknown(Some(peer), now) {
+        let of_peer = table.unknown().filter(|entry| entry.peer == peer).count();
+        let peer_has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
+        if peer_has_share && !table.evict_unknown(Some(peer), now) {
             return Err(Full::Used);
         }
-        if taken.unknown().count() >= self.most_unknown && !taken.evict_unknown(None, now) {
-            let oldest = taken.unknown().map(|entry| entry.since).min().unwrap_or(now);
+        if table.unknown().count() >= self.most_unknown && !table.evict_unknown(None, now) {
+            let oldest = table.unknown().map(|entry| entry.since).min().unwrap_or(now);
             return Err(Full::Unknown(oldest + GRACE));
         }
-        if taken.slots.len() >= self.most && !taken.evict() && !taken.evict_unknown(None, now) {
+        if table.slots.len() >= self.most && !table.evict() && !table.evict_unknown(None, now) {
             return Err(Full::Used);
         }
-        taken.last += 1;
+        table.last += 1;
         let entry = Arc::new(SlotEntry {
-            id: taken.last,
+            id: table.last,
             activity: Arc::new(Activity::new()),
             evicted: CancellationToken::new(),
             peer,
@@ -120,31 +120,34 @@ impl ConnectionLimit {
             unknown: AtomicBool::new(true),
             app: Mutex::default(),
         });
-        taken.slots.insert(entry.id, Arc::clone(&entry));
+        table.slots.insert(entry.id, Arc::clone(&entry));
         Ok(Slot { entry, limit: Arc::clone(self) })
     }
 
     /// Evicts the connection that has been unused the longest.
     pub(super) fn evict(&self) {
-        self.taken.lock().evict();
+        self.table.lock().evict();
     }
 
-    /// How many connections were evicted since the last call.
+    /// Takes the number of connections that were evicted since the last call, for the metrics.
     pub(super) fn evicted(&self) -> u64 {
-        std::mem::take(&mut self.taken.lock().evicted)
+        std::mem::take(&mut self.table.lock().evicted)
     }
 }
 
-impl Taken {
+impl SlotTable {
     fn unknown(&self) -> impl Iterator<Item = &SlotEntry> {
         self.slots.values().map(|entry| &**entry).filter(|entry| entry.is_unknown())
     }
 
     /// Evicts the connection that has been unused the longest; false if there is none.
     fn evict(&mut self) -> bool {
-        let unused = self.slots.iter();
-        let unused = unused.filter_map(|(id, entry)| Some((entry.activity.unused_since()?, *id)));
-        let Some((_, id)) = unused.min() else { return false };
+        let longest_unused = self
+            .slots
+            .iter()
+            .filter_map(|(id, entry)| Some((entry.activity.unused_since()?, *id)))
+            .min();
+        let Some((_, id)) = longest_unused else { return false };
         self.cut(id);
         true
     }
@@ -178,7 +181,7 @@ impl Taken {
 }
 
 impl SlotEntry {
-    /// Whether no request on the connection was authenticated yet.
+    /// No request on the connection was authenticated yet.
     pub(super) fn is_unknown(&self) -> bool {
         self.unknown.load(Ordering::Relaxed)
     }
@@ -202,12 +205,12 @@ impl Slot {
             *of_slot = Some(app.clone());
         }
         drop(of_slot);
-        let taken = self.limit.taken.lock();
+        let table = self.limit.table.lock();
         // It saves most requests the count.
-        if 2 * taken.slots.len() <= self.limit.most {
+        if 2 * table.slots.len() <= self.limit.most {
             return true;
         }
-        let in_use = taken.slots.values().filter(|entry| entry.activity.unused_since().is_none());
+        let in_use = table.slots.values().filter(|entry| entry.activity.unused_since().is_none());
         let (mut all, mut own) = (0, 0);
         for entry in in_use {
             all += 1;
@@ -219,7 +222,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.limit.taken.lock().slots.remove(&self.id).is_some() {
+        if self.limit.table.lock().slots.remove(&self.id).is_some() {
             self.limit.freed.notify_one();
         }
     }
@@ -303,7 +306,7 @@ mod tests {
         }
         assert!(!app.evicted.is_cancelled());
         drop((app, strangers));
-        assert!(limit.taken.lock().unknown().next().is_none());
+        assert!(limit.table.lock().unknown().next().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,7 +66,7 @@ impl Gate {
         let mut passed = 0;
         let mut rest = new;
         while !rest.is_empty() {
-            let taken = match self.at {
+            let length = match self.at {
                 At::Closed => break,
                 At::Head if self.held.is_empty() => match head_end(rest, 0) {
                     Some(end) => {
@@ -83,26 +83,29 @@ impl Gate {
                     }
                 },
                 At::Head => {
-                    let known = self.held.len();
+                    let old_length = self.held.len();
                     self.held.extend_from_slice(rest);
                     // The end of the head may lie across the old and the new bytes.
-                    let Some(end) = head_end(&self.held, known.saturating_sub(3)) else { break };
+                    let Some(end) = head_end(&self.held, old_length.saturating_sub(3)) else {
+                        break;
+                    };
                     let mut head = std::mem::take(&mut self.held);
                     head.truncate(end);
-                    match self.admit(&head) {
-                        true => self.ready.append(&mut head),
-                        false => self.refuse(),
+                    if self.admit(&head) {
+                        self.ready.append(&mut head);
+                    } else {
+                        self.refuse();
                     }
-                    rest = rest.get(end.saturating_sub(known)..).unwrap_or_default();
+                    rest = rest.get(end.saturating_sub(old_length)..).unwrap_or_default();
                     continue;
                 }
                 _ => self.body(rest),
             };
-            let (now, later) = rest.split_at(taken);
-            match in_place {
-                true => passed += taken,
-                false if self.at == At::Closed => (),
-                false => self.ready.extend_from_slice(now),
+            let (now, later) = rest.split_at(length);
+            if in_place {
+                passed += length;
+            } else if self.at != At::Closed {
+                self.ready.extend_from_slice(now);
             }
             rest = later;
         }
@@ -119,12 +122,13 @@ impl Gate {
         std::mem::replace(&mut self.ready, rest)
     }
 
-    /// Whether no more bytes will pass.
+    /// No more bytes will pass, now or later.
     pub(super) fn is_closed(&self) -> bool {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Whether the next request may be handled.
+    /// Counts one more request that hyper has found; `false` if it must not be handled, as the gate has
+    /// found another one there, or an ambiguous one.
     pub(super) fn next(&mut self) -> bool {
         let this = self.served;
         self.served += 1;
@@ -132,7 +136,8 @@ impl Gate {
         this < self.heads && self.refused.is_none_or(|from| this < from)
     }
 
-    /// Whether `head` passes. Sets what follows it.
+    /// Reads the framing of `head`, which says what follows it; `false` refuses a head that two readers
+    /// could understand in two ways.
     fn admit(&mut self, head: &[u8]) -> bool {
         let mut head = head;
         // Servers skip empty lines before a request (RFC 9112 §2.2).
@@ -174,9 +179,9 @@ impl Gate {
     /// How many of `bytes` belong to the present body.
     fn body(&mut self, bytes: &[u8]) -> usize {
         let At::Body(left) = self.at else { return bytes.len() };
-        let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.at = At::body(left - taken as u64);
-        taken
+        let length = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.at = At::body(left - length as u64);
+        length
     }
 }
 

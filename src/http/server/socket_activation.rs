@@ -48,20 +48,20 @@ const FIRST: usize = 3;
 ///
 /// The bridge cannot serve one of the sockets, or must not.
 pub fn take() -> Result<Vec<ActivatedSocket>, ActivationError> {
-    let mut given = ListenFd::from_env();
-    (0..given.len()).map(|at| one(&mut given, at)).collect()
+    let mut sockets = ListenFd::from_env();
+    (0..sockets.len()).map(|at| one(&mut sockets, at)).collect()
 }
 
-fn one(given: &mut ListenFd, at: usize) -> Result<ActivatedSocket, ActivationError> {
+fn one(sockets: &mut ListenFd, at: usize) -> Result<ActivatedSocket, ActivationError> {
     let fd = FIRST + at;
     let failed = |error| ActivationError::Unusable(fd, error);
-    if let Ok(Some(listener)) = given.take_tcp_listener(at) {
+    if let Ok(Some(listener)) = sockets.take_tcp_listener(at) {
         must_listen(&listener, fd)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         return Ok(ActivatedSocket::Tcp(listener, address));
     }
-    if let Ok(Some(listener)) = given.take_unix_listener(at) {
+    if let Ok(Some(listener)) = sockets.take_unix_listener(at) {
         must_listen(&listener, fd)?;
         listener.set_nonblocking(true).map_err(failed)?;
         return Ok(ActivatedSocket::Unix(listener));

@@ -103,8 +103,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
-        this.unless_stalled(cx, written)
+        let poll = Pin::new(&mut this.inner).poll_write(cx, bytes);
+        this.unless_stalled(cx, poll)
     }
 
     fn poll_write_vectored(
@@ -113,8 +113,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.inner).poll_write_vectored(cx, slices);
-        this.unless_stalled(cx, written)
+        let poll = Pin::new(&mut this.inner).poll_write_vectored(cx, slices);
+        this.unless_stalled(cx, poll)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -48,8 +48,8 @@ impl DetachedRequests {
             let why = "The app has too many requests that wait for MANTYX; wait for the answers.";
             return response::retry_after(response::error(Code::Busy, why), 5);
         };
-        let left = CancellationToken::new();
-        let _leaving = left.clone().drop_guard();
+        let hang_up = CancellationToken::new();
+        let _hang_up_guard = hang_up.clone().drop_guard();
         let (cut, app_name) = (self.cut.clone(), app.clone());
         let mut work = Box::pin(work);
         // `None` if the daemon stops before the work has ended, or the caller is gone.
@@ -60,7 +60,7 @@ impl DetachedRequests {
                 biased;
                 response = &mut work => return Some(response),
                 () = cut.cancelled() => return None,
-                () = left.cancelled() => {}
+                () = hang_up.cancelled() => {}
             }
             info!(app = %app_name, "an app has hung up; its request is handled to the end");
             tokio::select! {
@@ -99,7 +99,7 @@ impl DetachedRequests {
         let mut open = self.open.lock();
         open.retain(|_, requests| Arc::strong_count(requests) > 1);
         let own = open.entry(app.clone()).or_default();
-        (Arc::strong_count(own) <= MAX).then(|| Arc::clone(own))
+        if Arc::strong_count(own) <= MAX { Some(Arc::clone(own)) } else { None }
     }
 
     /// Waits for all open requests, at most `within`, and drops the remaining ones. Returns whether

@@ -77,11 +77,11 @@ pub(super) async fn pay_for_head<B>(app: &AppName, request: &Request<B>) -> Resu
     let uri = request.uri();
     let target = uri.path().len() + uri.query().map_or(0, str::len);
     let size = headers.sum::<usize>() + target;
-    let mut held = Budget::of_process().hold_for(Some(app.clone()));
+    let mut room = Budget::of_process().hold_for(Some(app.clone()));
     if size > SMALL_HEAD {
-        held.resize(size).await?;
+        room.resize(size).await?;
     }
-    Ok(held)
+    Ok(room)
 }
 
 #[cfg(test)]

@@ -37,7 +37,10 @@ impl Reuse {
         }
         let timeouts = tokens(headers, "keep-alive").filter_map(|token| {
             let (name, value) = token.split_once('=')?;
-            name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().trim_matches('"'))
+            if !name.trim().eq_ignore_ascii_case("timeout") {
+                return None;
+            }
+            Some(value.trim().trim_matches('"'))
         });
         let Some(shortest) = timeouts.map(|value| value.parse().unwrap_or(0)).min() else {
             return Some(Self::UNKNOWN);

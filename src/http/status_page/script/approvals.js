@@ -30,7 +30,7 @@ function ask(one) {
   reason.maxLength = 1000;
   reason.setAttribute("aria-label", `Reason, ${one.name}`);
   const button = (word, decision, content) => {
-    const made = make("button", "", word);
+    const made = make("button", decision === "deny" ? "deny" : "allow", word);
     made.setAttribute("aria-label", `${word} ${one.name}`);
     made.disabled = true;
     made.onclick = () => decide(one.id, { decision, content: content?.(), reason: reason.value || undefined });
