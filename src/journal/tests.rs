@@ -18,11 +18,11 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::batch::{Batch, gather};
+use super::health::Queue;
 use super::record::{
     CallKey, CallRecord, ConversationRecord, KeptCall, KeptRun, Key, Millis, OwnedKey, OwnerRecord,
     RequestRecord, RunRecord, SessionRecord, Slot,
 };
-use super::health::Queue;
 use super::store::Store;
 use super::*;
 use crate::model::ids::{AppName, RunKey, RunKind};

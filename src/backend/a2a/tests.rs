@@ -331,8 +331,8 @@ async fn a_message_carries_its_trace_and_nothing_else_does() {
     let peer = dial(&agent).await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
-    peer.call(ToolCall { trace, ..hello() }).await.unwrap().answer;
-    peer.call(hello()).await.unwrap().answer;
+    peer.call(ToolCall { trace, ..hello() }).await.unwrap();
+    peer.call(hello()).await.unwrap();
     let told: Vec<(String, String)> = agent
         .seen()
         .iter()

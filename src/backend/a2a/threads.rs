@@ -69,10 +69,10 @@ impl Thread {
 
     /// This thread without ids that are too long to be remembered.
     pub(super) fn short(self) -> Self {
-        fn is_short(id: &String) -> bool {
-            id.len() <= MAX_ID
+        Self {
+            context: self.context.filter(|id| id.len() <= MAX_ID),
+            task: self.task.filter(|id| id.len() <= MAX_ID),
         }
-        Self { context: self.context.filter(is_short), task: self.task.filter(is_short) }
     }
 }
 

@@ -45,18 +45,13 @@ impl State {
             _ => {}
         }
         let driver = (run.to_owned(), app.to_owned());
-        match event.name {
-            "run_driver_started" | "run_driver_started_again" => {
-                if !self.processes[at].drivers.insert(driver) {
-                    self.breaks(format!("{run} has a second driver"));
-                }
-            }
-            "run_driver_ended" | "run_driver_gave_up" => {
-                if !self.processes[at].drivers.remove(&driver) {
-                    self.breaks(format!("a driver of {run} ends that has not started"));
-                }
-            }
-            _ => {}
+        let starts = matches!(event.name, "run_driver_started" | "run_driver_started_again");
+        let ends = matches!(event.name, "run_driver_ended" | "run_driver_gave_up");
+        if starts && !self.processes[at].drivers.insert(driver.clone()) {
+            self.breaks(format!("{run} has a second driver"));
+        }
+        if ends && !self.processes[at].drivers.remove(&driver) {
+            self.breaks(format!("a driver of {run} ends that has not started"));
         }
     }
 
