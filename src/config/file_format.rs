@@ -316,8 +316,8 @@ backend_entry! {
         pub start_timeout: Option<At<DurationText>>,
         /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
         /// all. The word `destructive` stands for tools that may destroy something, by the server's own
-        /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule stands
-        /// for calls with certain arguments.
+        /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule
+        /// stands for calls with certain arguments.
         pub approve: Option<At<Globs>>,
         /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
         /// made once more if the connection breaks before its answer comes.

@@ -29,19 +29,17 @@ use super::handler::Handler;
 use super::observed::Observed;
 use super::pages::List;
 use super::questions::Inputs;
-use super::result::{from_mcp, result_type};
 use super::stdio::Pipe;
 use super::verbatim::{ConnectionState, Marker, RawRequest};
 use super::{Era, Memory, handler, http, listen, questions, tasks};
 use crate::backend::peer::ReadPermission;
 use crate::backend::{
-    About, CallError, CallOutcome, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress,
-    Reply, ToolCall, peer,
+    About, CallError, CallOutcome, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Reply,
+    ToolCall, peer,
 };
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::redaction::Part;
 use crate::model::{BackendName, Catalog, Content, Feature, Features, ParamHeaders};
-use crate::tasks::{in_background, in_background_if_large, in_place_if_large};
+use crate::tasks::{in_background, in_background_if_large};
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
@@ -238,18 +236,23 @@ impl Connection {
             Ok(result) => return Ok((raw_request, result)),
             Err(error) => error,
         };
+        Err(self.refusal(call, error))
+    }
+
+    /// What a call comes to that the server has refused with `error`.
+    fn refusal(&self, call: &ToolCall, error: ErrorReply) -> CallError {
         let why = error.to_string();
         if FOR_CLIENTS.contains(&error.code) {
             let why = format!("{why}.{}", questions::links(&error));
-            return Err(call.progress.refused_with(why, error));
+            return call.progress.refused_with(why, error);
         }
         if error.code == HEADER_MISMATCH {
             self.state.changed.notify_one();
-            return Err(CallError::Refused(format!(
+            return CallError::Refused(format!(
                 "{why}. The tool has changed and is read anew; call it again in a while."
-            )));
+            ));
         }
-        Err(CallError::Refused(why))
+        CallError::Refused(why)
     }
 
     /// Sends a call past rmcp, and waits for its result: by rmcp, it would wake three tasks more. `None`
@@ -518,24 +521,6 @@ impl Peer for Connection {
             child.stop().await;
         }
     }
-}
-
-/// Turns `result`, the whole result of a call, into an answer, which an MCP client gets with its source.
-/// Without an `await`: a caller that goes away at this moment would take the answer with it.
-pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
-    in_place_if_large(result.get().len(), || completed(result, progress))
-}
-
-fn completed(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
-    let kind = result_type(result);
-    if let Some(other) = kind.filter(|kind| kind != "complete") {
-        return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
-    }
-    // Before names and types are cut and changed, in which a pattern would find no secret.
-    let changed = progress.without_secrets(result, Part::Result);
-    let result = changed.as_deref().unwrap_or(result);
-    let source = progress.client.as_ref().map(|client| client.source(result));
-    Ok(CallOutcome { source, ..CallOutcome::from(from_mcp(result)) })
 }
 
 /// Whether a server with these capabilities says so when a list of its changes.

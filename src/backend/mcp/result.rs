@@ -8,8 +8,11 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::backend::{CallError, CallOutcome, Called, Progress};
 use crate::model::answer::files::{Attachments, DescribedFile, File, grouped};
+use crate::model::redaction::Part;
 use crate::model::{Answer, Members, elements, json, member, string_member};
+use crate::tasks::in_place_if_large;
 
 /// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
@@ -26,6 +29,24 @@ pub(super) fn result_type(result: &RawValue) -> Option<String> {
     // A large result is not read for a member that it has not. Only an escape can hide the key.
     let has = |part: &str| memmem::find(result.get().as_bytes(), part.as_bytes()).is_some();
     (has(KEY) || has("\\u")).then(|| string_member(result.get(), KEY))?
+}
+
+/// Turns `result`, the whole result of a call, into an answer, which an MCP client gets with its source.
+/// Without an `await`: a caller that goes away at this moment would take the answer with it.
+pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
+    in_place_if_large(result.get().len(), || completed(result, progress))
+}
+
+fn completed(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
+    let kind = result_type(result);
+    if let Some(other) = kind.filter(|kind| kind != "complete") {
+        return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
+    }
+    // Before names and types are cut and changed, in which a pattern would find no secret.
+    let changed = progress.without_secrets(result, Part::Result);
+    let result = changed.as_deref().unwrap_or(result);
+    let source = progress.client.as_ref().map(|client| client.source(result));
+    Ok(CallOutcome { source, ..CallOutcome::from(from_mcp(result)) })
 }
 
 /// Converts `result`, a `CallToolResult` of any revision, into an answer.

@@ -12,7 +12,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, complete};
+use super::connection::Connection;
+use super::result::complete;
 use super::verbatim::{RawRequest, error_of};
 use crate::backend::{CallError, CallOutcome, Called, Handle, TASK_SILENCE, ToolCall};
 use crate::model::sentences;
