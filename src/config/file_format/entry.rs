@@ -52,7 +52,8 @@ macro_rules! backend_entry {
             pub required: Option<At<bool>>,
             $(#[$about_pending])*
             pub pending_after: Option<At<DurationOrOff>>,
-            /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
+            /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB,
+            /// without rest.
             pub max_result: Option<At<SizeText>>,
             /// What is replaced in its results, besides what the file's own `redact` says.
             pub redact: Option<List<Redact>>,
@@ -65,9 +66,9 @@ macro_rules! backend_entry {
                 pub on_unavailable: Option<At<OnUnavailable>>,
                 $(#[$about_refresh])*
                 pub $refresh: Option<At<DurationText>>,
-                /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
-                /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
-                /// instead.
+                /// The longest time of a call without a sign of progress. Default: `calls.timeout`,
+                /// which also limits the whole call. With `pending_after`, both limits are
+                /// `calls.pending_timeout` instead.
                 pub call_timeout: Option<At<DurationText>>,
                 $(#[$about_pin])*
                 pub $pin: Option<At<Pin>>,
