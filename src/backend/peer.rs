@@ -482,8 +482,8 @@ pub enum CallError {
     /// may see the text.
     #[error("refused: {0}")]
     Refused(String),
-    /// The same, by an MCP server with an error that means something to the MCP client that has made
-    /// the call.
+    /// An MCP server has refused the call with an `error` that means something to the MCP client that
+    /// has made it; `why` is that in words.
     #[error("refused: {why}")]
     RefusedWith { why: String, error: ErrorReply },
     /// The peer's reply does not follow its protocol.

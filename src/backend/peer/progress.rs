@@ -92,9 +92,12 @@ impl Progress {
         }
     }
 
-    /// The refusal of an MCP server by an `error` that means something to an MCP client, and `why` in
-    /// words.
+    /// The refusal of an MCP server by an `error` that means something to an MCP client; `why` is for
+    /// other callers.
     pub fn refused_with(&self, why: String, mut error: ErrorReply) -> CallError {
+        if self.client.is_none() {
+            return CallError::Refused(why);
+        }
         // The answer has the same text, and counts it.
         error.redact(&self.removal, &mut 0);
         CallError::RefusedWith { why, error }
