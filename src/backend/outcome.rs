@@ -59,7 +59,7 @@ impl CallOutcome {
         }
     }
 
-    /// How many bytes it takes to write it as JSON.
+    /// The length of the answer and of the server's result as JSON, in bytes.
     pub fn json_len(&self) -> usize {
         let source = match &self.source {
             Some(Source::Result { json, .. }) => json.get().len(),
@@ -68,7 +68,7 @@ impl CallOutcome {
         self.answer.json_len() + source
     }
 
-    /// The same outcome with a shorter `answer`, which stands for the content of the server's result.
+    /// This outcome with a shorter `answer`, which stands for the content of the server's result.
     #[must_use]
     pub fn cut(mut self, answer: Answer) -> Self {
         if let Some(Source::Result { is_cut, .. }) = &mut self.source {

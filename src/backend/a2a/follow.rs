@@ -41,7 +41,7 @@ pub(super) struct Following<'a> {
     pub(super) link: &'a Arc<Link>,
     tracker: &'a TaskTracker,
     call: &'a ToolCall,
-    /// `None` if there is nothing to cancel, or nothing now.
+    /// `None` if there is no task to cancel, or no longer one.
     pub(super) task: Option<String>,
     /// The task that the call recorded last.
     told: Option<String>,

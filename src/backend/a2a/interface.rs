@@ -134,8 +134,8 @@ fn binding(name: &str) -> Option<A2aBinding> {
         (a2a::TRANSPORT_PROTOCOL_HTTP_JSON, A2aBinding::HttpJson),
         (a2a::TRANSPORT_PROTOCOL_GRPC, A2aBinding::Grpc),
     ];
-    let entry = bindings.into_iter().find(|(own_name, _)| name.eq_ignore_ascii_case(own_name))?;
-    Some(entry.1)
+    let entry = bindings.into_iter().find(|(own_name, _)| name.eq_ignore_ascii_case(own_name));
+    entry.map(|(_, binding)| binding)
 }
 
 /// Whether it is a `host:port`, as gRPC's own libraries write addresses.

@@ -136,7 +136,7 @@ fn own_metadata(base: &Url, named: &str) -> IssueResult<Url> {
 fn resource_metadata(url: &Url) -> Vec<Url> {
     let root = root(url);
     let mut places =
-        [url.path(), ""].map(|path| below(&root, "oauth-protected-resource", path)).to_vec();
+        Vec::from([url.path(), ""].map(|path| below(&root, "oauth-protected-resource", path)));
     // They are the same where the path is `/`.
     places.dedup();
     places

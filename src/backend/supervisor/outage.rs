@@ -28,8 +28,8 @@ const QUIET_LIFE: Duration = Duration::from_secs(10 * 60);
 
 /// The least time between an attempt and one that an operator or app asks for.
 const ASKED_GAP: Duration = Duration::from_secs(1);
-/// The least time between two attempts that a user asks for while the credential is refused: an app
-/// that asks in a loop must not lock the account.
+/// The least time between two attempts that an operator or app asks for while the credential is
+/// refused: an app that asks in a loop must not lock the account.
 const ASKED_REFUSED_GAP: Duration = Duration::from_secs(60);
 /// The least time between an attempt and one that a call needs.
 const CALL_GAP: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub(super) struct Outage {
     last_refresh_failure: Option<Instant>,
     /// The log has said that the peer's resources and prompts were not listed.
     pub(super) features_told: bool,
-    /// When the last attempt was that a user asked for.
+    /// When the last attempt was that an operator or app asked for.
     last_asked: Option<Instant>,
     waits: Backoff,
     refused_waits: Backoff,
