@@ -78,11 +78,7 @@ impl Place {
     ///
     /// Several run, and none of them has a usual state directory.
     pub(super) fn left(env: &Environment) -> Outcome<Option<Self>> {
-        let users = match (env.directory("XDG_STATE_HOME"), env.filled_var("HOME")) {
-            (Some(directory), _) => Some(directory),
-            (None, Some(home)) => Some(Path::new(home).join(".local/state")),
-            (None, None) => None,
-        };
+        let users = env.users_directory("XDG_STATE_HOME", ".local/state");
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
         let usual: Vec<PathBuf> = dirs.map(|dir| dir.join("mantyx-bridge")).collect();
         for notes in env.users_notes().into_iter().chain([PathBuf::from(SERVICES)]) {

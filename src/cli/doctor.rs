@@ -78,10 +78,10 @@ pub(super) async fn doctor(
     for backend in chosen {
         let limit = if backend.program().is_some() { LIMIT + backend.start.timeout } else { LIMIT };
         let (kind, name) = (backend.target.section(), backend.name.as_str());
-        let check = bounded_by(limit, kind, name, async move |check: &mut Check| {
+        let examination = bounded_by(limit, kind, name, async move |check: &mut Check| {
             checks::backend(check, context, backend).await;
         });
-        let turn = context.in_turn(backend, check);
+        let turn = context.in_turn(backend, examination);
         let secrets = &config.secrets;
         checks.push(Box::pin(async move { turn.await.without(secrets, &backend.redact) }));
     }

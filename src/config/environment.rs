@@ -65,6 +65,12 @@ impl Environment {
         self.filled_var(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// The user's directory for files of one kind: the one in the variable `name`, else `path` below
+    /// the home directory (XDG Base Directory).
+    pub fn users_directory(&self, name: &str, path: &str) -> Option<PathBuf> {
+        self.directory(name).or_else(|| Some(Path::new(self.filled_var("HOME")?).join(path)))
+    }
+
     /// Where a daemon with this environment leaves its note (`state_dir::running`): in systemd's
     /// directory for the service, else in that of [`Self::users_notes`].
     pub fn notes(&self) -> Option<PathBuf> {

@@ -27,11 +27,7 @@ const VARIABLE: &str = "MANTYX_BRIDGE_CONFIG";
 
 /// The places of a configuration if nothing names one: here, the user's, the machine's.
 fn places(env: &Environment) -> Vec<PathBuf> {
-    let users = match (env.directory("XDG_CONFIG_HOME"), env.filled_var("HOME")) {
-        (Some(directory), _) => Some(directory),
-        (None, Some(home)) => Some(Path::new(home).join(".config")),
-        (None, None) => None,
-    };
+    let users = env.users_directory("XDG_CONFIG_HOME", ".config");
     let mut places = vec![PathBuf::from("./bridge.yaml")];
     for directory in users.into_iter().chain([PathBuf::from("/etc")]) {
         places.push(directory.join("mantyx-bridge").join("bridge.yaml"));

@@ -161,14 +161,11 @@ impl Part {
             // Its default may be a secret, so that the message has the name alone.
             Some(("env", name)) if default_of(name).is_some() => {
                 let (name, _) = default_of(name).unwrap_or_default();
-                Err(match dialect {
-                    Dialect::Own => {
-                        Mistake::from(mistakes::no_default(format!("env:{name}"), name))
-                    }
-                    Dialect::Foreign => {
-                        Mistake::from(mistakes::named_default(format!("env:{name}"), name))
-                    }
-                })
+                let reference = format!("env:{name}");
+                Err(Mistake::from(match dialect {
+                    Dialect::Own => mistakes::no_default(reference, name),
+                    Dialect::Foreign => mistakes::named_default(reference, name),
+                }))
             }
             Some(("env" | "file" | "cred", _)) => {
                 Err(Mistake::from(mistakes::names_nothing(display)))
@@ -189,13 +186,13 @@ impl Part {
                 _ => Self::Env { name: name.into(), default, is_bare: true },
             });
         }
-        Err(if is_variable(inside) {
-            Mistake::from(mistakes::bare_variable(inside))
+        Err(Mistake::from(if is_variable(inside) {
+            mistakes::bare_variable(inside)
         } else if let Some((name, _)) = default_of(inside) {
-            Mistake::from(mistakes::no_default(name, name))
+            mistakes::no_default(name, name)
         } else {
-            Mistake::from(mistakes::no_reference(shown_inside(inside)))
-        })
+            mistakes::no_reference(shown_inside(inside))
+        }))
     }
 
     fn resolve(

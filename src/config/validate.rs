@@ -206,10 +206,7 @@ impl<'a> Validator<'a> {
             // systemd sets a list if the unit names several directories.
             return list.split(':').next().map(PathBuf::from);
         }
-        let states = match self.env.directory("XDG_STATE_HOME") {
-            Some(directory) => directory,
-            None => Path::new(self.env.filled_var("HOME")?).join(".local").join("state"),
-        };
+        let states = self.env.users_directory("XDG_STATE_HOME", ".local/state")?;
         Some(states.join("mantyx-bridge"))
     }
 

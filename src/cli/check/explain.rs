@@ -29,9 +29,9 @@ pub(in crate::cli) fn explain(
         .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
     let sources: Vec<Source> = kept::sources(&config).into_iter().map(unfiltered).collect();
     let offer = Offer::build(&sources);
-    let place = tool.split_once('/');
+    let qualified = tool.split_once('/');
     let named_route = offer.routes.iter().find(|(name, route)| {
-        ***name == *tool || place == Some((route.backend.as_str(), route.target.tool()))
+        ***name == *tool || qualified == Some((route.backend.as_str(), route.target.tool()))
     });
     let Some((name, route)) = named_route else {
         let routes = offer.routes.iter().filter(|(name, _)| Own::named(name).is_none());

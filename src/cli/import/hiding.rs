@@ -8,7 +8,7 @@
 
 use serde_json::Value;
 
-use super::looks::{Naming, is_everyday, is_everyday_name, naming, says_how_to_log_in};
+use super::looks::{Naming, is_digit, is_everyday, is_everyday_name, naming, says_how_to_log_in};
 use super::secrets::{Place, Vault};
 
 /// The schemes in front of a credential in a header.
@@ -439,10 +439,6 @@ fn restored(text: &str, references: &[String]) -> String {
 
 fn stands_for_reference(c: char) -> bool {
     matches!(c, '\u{e000}'..='\u{f8ff}')
-}
-
-fn is_digit(c: char) -> bool {
-    c.is_ascii_digit()
 }
 
 /// Whether `text` is one address, perhaps behind an option and `=`.

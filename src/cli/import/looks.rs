@@ -117,7 +117,7 @@ fn mixes_digits(part: &str) -> bool {
     part.contains(is_digit) && !part.chars().all(is_digit)
 }
 
-fn is_digit(c: char) -> bool {
+pub(super) fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 

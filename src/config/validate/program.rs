@@ -212,9 +212,8 @@ impl Validator<'_> {
         }
     }
 
-    /// The arguments, each with the text that may be shown: a list of backends, a log or `check` would
-    /// repeat a password otherwise. In them, `${NAME}` stands for a variable
-    /// of `env` first.
+    /// The arguments, each with the text that may be shown: a list of backends, a log or `check`
+    /// would repeat a password otherwise. In them, `${NAME}` stands for a variable of `env` first.
     fn args(
         &self,
         items: &[At<Scalar>],

@@ -120,8 +120,8 @@ impl Validator<'_> {
     }
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
-        let per_second = self.needed(*node, &rate.per_second, mistakes::no_per_second())?;
-        let per_second = as_number(per_second);
+        let per_second =
+            as_number(self.needed(*node, &rate.per_second, mistakes::no_per_second())?);
         Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, as_number) })
     }
 
