@@ -73,9 +73,10 @@ pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
 /// The answer to a fetch for a call of `tool` that still runs, or `waits` to be made.
 pub fn still(call: &CallId, tool: &str, fetch: &str, waits: bool) -> Answer {
     let most = MAX_WAIT.as_secs();
-    let text = match waits {
-        true => sentences::call_still_waits(fetch, most),
-        false => sentences::call_still_runs(fetch, most),
+    let text = if waits {
+        sentences::call_still_waits(fetch, most)
+    } else {
+        sentences::call_still_runs(fetch, most)
     };
     pending(call, tool, &text)
 }

@@ -140,10 +140,10 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
             (None, Value::Null) => "any",
             (Some(kind), _) => kind,
             (None, properties) => {
-                let fields: Vec<&str> =
-                    properties.as_object().into_iter().flatten().map(|(key, _)| &**key).collect();
-                let fields = fields.join(", ");
-                return Err(format!("{key} is none of its fields; there are: {fields}"));
+                let fields = properties.as_object().into_iter().flatten();
+                let names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+                let all = names.join(", ");
+                return Err(format!("{key} is none of its fields; there are: {all}"));
             }
         };
         let json = match kind {
@@ -171,8 +171,8 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
 
 /// The type of the field `key`. A field may have no type, or may be `null`, too.
 fn field_type<'s>(schema: &'s Value, key: &str) -> Option<&'s str> {
-    let field_type = &schema["properties"].get(key)?["type"];
-    let types = field_type.as_array().map_or(std::slice::from_ref(field_type), Vec::as_slice);
+    let value = &schema["properties"].get(key)?["type"];
+    let types = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let mut words = types.iter().filter_map(Value::as_str);
     Some(words.find(|word| *word != "null").unwrap_or("any"))
 }

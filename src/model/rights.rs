@@ -125,12 +125,12 @@ pub fn permission<'a>(
     let of_app = rights.tools.get(&route.backend);
     for filter in of_app.into_iter().chain([&rules.naming.tools]) {
         if let Some(rule) = filter.deny.of_call(name, arguments) {
-            let refusal = if rule.when.is_empty() {
+            let reason = if rule.when.is_empty() {
                 CallRefusal::Tool
             } else {
                 CallRefusal::Arguments(rule.conditions())
             };
-            return (Permission::Refused(refusal), Some(&rule.place));
+            return (Permission::Refused(reason), Some(&rule.place));
         }
         if !filter.passes(name) {
             return refusal(CallRefusal::Tool);

@@ -195,10 +195,10 @@ impl Routes {
 
     /// Reads the text of [`Self::stored`].
     pub fn restore(text: &str) -> Result<Self, Unreadable> {
-        let Text { digests, routes } = serde_json::from_str(text)?;
+        let Text { digests, routes } = serde_json::from_str::<Text<'_>>(text)?;
         let searched = routes
             .iter()
-            .filter(|record: &&RouteRecord<'_>| record.searched)
+            .filter(|record| record.searched)
             .map(|record| Arc::clone(&record.name))
             .collect();
         let by_name = routes.into_iter().map(RouteRecord::route).collect();

@@ -183,7 +183,7 @@ fn is_open(schema: &Value, key: &str) -> bool {
     };
     let mut more = COMBINED.iter().chain(&["$ref"]);
     let takes_all =
-        kinds.is_none() && *schema != false && !more.any(|key| schema.get(*key).is_some());
+        kinds.is_none() && *schema != false && !more.any(|keyword| schema.get(*keyword).is_some());
     (is("object") || takes_all) && schema.get("additionalProperties") != Some(&false.into())
         || is("array") && key.parse::<usize>().is_ok()
 }

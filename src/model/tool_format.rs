@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::answer::files::File;
 use super::form::without_lone_surrogates;
-use super::json::{elements_at_most, lossy};
+use super::json::{elements_at_most, lossy, no_members};
 use super::schema::for_api;
 use super::visible::at_most;
 use super::{Answer, Call, Members, member, string_member};
@@ -205,12 +205,11 @@ impl Format {
     /// The arguments of a call, the member `key` of `call`. OpenAI's are text. If the text is no JSON,
     /// the check of the arguments refuses it.
     fn arguments(self, call: &str, key: &str) -> Box<RawValue> {
-        let no_arguments = || RawValue::from_string("{}".to_owned()).expect("`{}` is JSON");
         if self.is_openai()
             && let Some(text) = string_member(call, key)
         {
             if matches!(text.trim(), "" | "null") {
-                return no_arguments();
+                return no_members();
             }
             if let Ok(arguments) = RawValue::from_string(text) {
                 return arguments;
@@ -218,7 +217,7 @@ impl Format {
         }
         match member(call, key) {
             Some(value) if value.get() != "null" => value.to_owned(),
-            _ => no_arguments(),
+            _ => no_members(),
         }
     }
 
