@@ -61,12 +61,12 @@ async function call(name, input) {
   return answer.json();
 }
 
-/** Waits until so many cards wait for somebody and may be touched. */
-// Clicks what is there, or comes: the page draws itself after each answer of the bridge.
+/** Clicks what is there, or comes: the page draws itself after each answer of the bridge. */
 const click = async (page, selector, options) => {
   await page.waitForSelector(selector);
   await page.click(selector, options);
 };
+/** Waits until so many cards wait for a decision and may be touched. */
 const waiting = (page, count) => page.waitForFunction(
   (count) => document.querySelectorAll(".ask:not(.over) button:enabled").length === 2 * count, {}, count);
 /** Without colours, the buttons that allow and that deny still differ: by their marks, and by their edges. */

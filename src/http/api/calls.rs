@@ -14,7 +14,7 @@ use super::{
     Answered, Api, ApiRequest, App, Code, Format, MAX_CALL, Offer, bad_request, busy, format, hex,
     parameter, proxy, response,
 };
-use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded};
+use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded, Source};
 use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
 use crate::calls::once::NotAnswered;
@@ -387,14 +387,20 @@ impl Api {
             Form::Api(_) => None,
         };
         let by = CalledBy { run: form.run(&app.name), client };
-        let outcome = self.runs.calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
+        let mut outcome =
+            self.runs.calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =
             (form, &outcome.ending, &outcome.answer)
         {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let tool_called = !outcome.ending.is_of_no_call();
-        let mut room = context.room();
+        // The room of the server's result becomes that of the answer. With both, a large result would
+        // be lost for lack of room although it fits.
+        let mut room = match &mut outcome.source {
+            Some(Source::Result { held, .. }) => held.take(),
+            _ => context.room(),
+        };
         // Once for the result, and once for the answer that it becomes a part of.
         if let Err(no_room) = room.resize(2 * outcome.answer.json_len()).await {
             turns.close();

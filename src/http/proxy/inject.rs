@@ -92,12 +92,9 @@ impl Outgoing<'_> {
                     info!(session = %id, %app, "a session got our tools");
                 }
                 let contents = (tools, submission.selection, table);
-                let [workspace_segment, id_segment] =
-                    [workspace.as_str(), id.as_str()].map(as_segment);
-                let path =
-                    format!("/api/v1/workspaces/{workspace_segment}/agent-sessions/{id_segment}");
-                if !self.runs.remember_session((workspace, id), app, contents).await {
-                    return Err(self.end_unkept_session(&path).await);
+                let key = (workspace, id);
+                if !self.runs.remember_session(key.clone(), app, contents).await {
+                    return Err(self.end_unkept_session(&key).await);
                 }
             }
             // The bridge records the owner of a session without tools, too, so that other apps
@@ -333,10 +330,13 @@ impl Outgoing<'_> {
 
     /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know: to
     /// them, it would be any app's.
-    async fn end_unkept_session(&self, path: &str) -> Response<Body> {
-        let answer = self.runs.upstream.send((Method::DELETE, path), &self.credential, |request| {
-            Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
-        });
+    async fn end_unkept_session(&self, (workspace, id): &(Workspace, SessionId)) -> Response<Body> {
+        let [workspace_segment, id_segment] = [workspace.as_str(), id.as_str()].map(as_segment);
+        let path = format!("/api/v1/workspaces/{workspace_segment}/agent-sessions/{id_segment}");
+        let answer =
+            self.runs.upstream.send((Method::DELETE, &path), &self.credential, |request| {
+                Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
+            });
         let outcome = match answer.await {
             Ok(answer) => answer.status().to_string(),
             Err(error) => error_chain(&error),

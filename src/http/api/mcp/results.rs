@@ -26,7 +26,6 @@ const STRUCTURED: &str = "structuredContent";
 pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> Reply {
     let CallOutcome { answer, source, .. } = outcome;
     let mut held = Budget::of_process().hold_for(Some(app.clone()));
-    let mut error = None;
     let text = match source {
         Some(Source::Result { json, is_cut, held: counted }) => {
             held = counted;
@@ -36,17 +35,17 @@ pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> 
             let why = format!("The tool has run, but {NoRoom}, so its result is lost.");
             of_answer(&Answer::Error(why))
         }
-        Some(Source::Error(reply)) => {
-            let is_known = (reply.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
-            error = is_known.then_some(reply);
-            of_answer(&answer)
+        Some(Source::Error(error))
+            if (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless =>
+        {
+            return (Err(RpcError::of_server(error)), held);
         }
-        None => of_answer(&answer),
+        Some(Source::Error(_)) | None => of_answer(&answer),
     };
     let result = typed(text, is_stateless);
     // Counted for the app until its client has read it, however slowly it does.
     held.follow(result.len());
-    (error.map_or(Ok(result), |error| Err(RpcError::of_server(error))), held)
+    (Ok(result), held)
 }
 
 /// The `CallToolResult` for a client whose call the server answered with `own`.
@@ -63,9 +62,9 @@ fn result(answer: &Answer, own: Box<RawValue>, is_cut: bool, is_stateless: bool)
             None => Box::<str>::from(own).into_string(),
         };
     }
-    match structured(&own, is_stateless).filter(|_| !failed) {
-        Some(own) => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
-        None => of_answer(answer),
+    match structured(&own, is_stateless) {
+        Some(own) if !failed => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
+        _ => of_answer(answer),
     }
 }
 
