@@ -89,6 +89,10 @@ static ENDED: Mutex<BTreeMap<Mark, NonZeroI32>> = Mutex::new(BTreeMap::new());
 /// another program shows none until the kernel has read that program from the disk.
 const MAX_EMPTY: Duration = Duration::from_secs(1);
 
+/// How long a process may take to end before it counts as one that hangs, such as on a disk that does
+/// not answer. The end of each program waits for those in doubt ([`PATIENCE`]), also of others.
+const MAX_ENDING: Duration = Duration::from_secs(10);
+
 /// How often one look reads the list of children while it changes.
 const MAX_READS: usize = 16;
 
@@ -236,7 +240,8 @@ fn look(empty: &mut HashMap<Pid, Instant>) -> bool {
             Shown::Mark(_) | Shown::None => drop(empty.remove(&orphan)),
             Shown::Nothing => {
                 let since = *empty.entry(orphan).or_insert_with(Instant::now);
-                any_in_doubt |= since.elapsed() < MAX_EMPTY || is_ending(orphan);
+                let limit = if is_ending(orphan) { MAX_ENDING } else { MAX_EMPTY };
+                any_in_doubt |= since.elapsed() < limit;
             }
         }
     }
