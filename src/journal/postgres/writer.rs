@@ -200,8 +200,8 @@ impl Replica {
     /// Waits until this process is a member of its group. `None`: the journal is closed.
     async fn joined(&self) -> Option<Member> {
         let mut members = self.member.subscribe();
-        let joined = members.wait_for(Option::is_some);
-        let member = self.shared.closing.run_until_cancelled(joined).await?;
+        let membership = members.wait_for(Option::is_some);
+        let member = self.shared.closing.run_until_cancelled(membership).await?;
         *member.ok()?
     }
 }
