@@ -209,9 +209,9 @@ impl Calls {
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
         let within = self.settings().within(patience.as_ref());
-        let mut call = self.activate(request, trace, recorder, within);
-        call.client = by.client;
-        let active = Arc::new(call);
+        let mut active_call = self.activate(request, trace, recorder, within);
+        active_call.client = by.client;
+        let active = Arc::new(active_call);
         let outcome = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped
             // here.

@@ -32,7 +32,7 @@ mod store;
 mod writer;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -88,8 +88,6 @@ pub struct Journal {
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// [`Self::close`] was called: what is given from now on may not be written.
-    closed: AtomicBool,
     /// Of a replica; a file is locked by its writer.
     lock: Option<Lock>,
 }
@@ -168,7 +166,6 @@ impl Journal {
             conversations: Mutex::default(),
             place,
             writer: Mutex::default(),
-            closed: AtomicBool::new(false),
             lock: None,
         }
     }
@@ -332,22 +329,25 @@ impl Journal {
     ) -> Option<Bytes> {
         let (done, is_first) = oneshot::channel();
         let needs_claim = changes.iter().any(is_claimed_refusal);
-        let _queued = self.give(changes, Waiter::First(done)).is_ok();
-        let is_closed = || self.closed.load(Ordering::Acquire);
+        // Without a receiver, `is_first` fails.
+        self.give(changes, Waiter::First(done)).ok();
+        let closing = &self.shared.closing;
         let Place::Database(replica) = &self.place else {
             self.write_now().await;
-            return (is_first.await.is_err() && is_closed()).then(Bytes::new);
+            return (is_first.await.is_err() && closing.is_cancelled()).then(Bytes::new);
         };
         let deadline = Instant::now() + within;
         let first = match timeout(within, is_first).await {
             Ok(Ok(true)) => return None,
             Ok(Ok(false)) => timeout_at(deadline, replica.read_answer(key)).await.ok(),
-            Ok(Err(_)) | Err(_) => return (needs_claim || is_closed()).then(Bytes::new),
+            Ok(Err(_)) | Err(_) => return (needs_claim || closing.is_cancelled()).then(Bytes::new),
         };
         match first {
             // The replica that drives the run now posts that one.
             Some(first) => Some(first.unwrap_or_default()),
-            None if needs_claim || self.has_lost(key.slot) => Some(Bytes::new()),
+            None if needs_claim || closing.is_cancelled() || self.has_lost(key.slot) => {
+                Some(Bytes::new())
+            }
             None => None,
         }
     }
@@ -376,8 +376,8 @@ impl Journal {
         timeout(PATIENCE, back).await.is_ok()
     }
 
-    /// Whether another replica drives the run. What the driver here still has to say about its calls is
-    /// then not posted: the other driver speaks for them.
+    /// Whether another replica drives the run. Where the database does not say which answer to a call is
+    /// the first, that of the driver here is then not posted: the other driver speaks for the call.
     pub fn has_lost(&self, run: Slot) -> bool {
         self.replica().is_some_and(|replica| replica.has_lost(run))
     }
@@ -489,10 +489,7 @@ impl Journal {
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Place::Database(replica) = &self.place {
-            replica.close();
-        }
+        self.shared.closing.cancel();
         match self.desk() {
             Some(desk) => desk.stop(),
             None => drop(self.jobs.send(Job::Stop)),

@@ -229,7 +229,6 @@ impl RunStore {
             let end =
                 driver::drive(context, ownership, Arc::clone(&run), earlier_calls, start).await;
             if end == DriverEnd::GivenUp {
-                // The run stays known, so that none of its calls is ever made a second time.
                 store.give_up(&run);
                 store.context.tell(&run);
             }

@@ -23,7 +23,7 @@ use url::Url;
 
 pub use self::credential::UpstreamCredential;
 pub use self::post::{PostCredential, Posted, ResultPost};
-use self::rate_limit::{Announced, RateLimits};
+use self::rate_limit::{AnnouncedBudget, RateLimits};
 use self::stored_token::StoredToken;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
@@ -399,7 +399,7 @@ impl Upstream {
     /// credential.
     pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
         if headers.contains_key(rate_limit::BUCKET)
-            && let Some(budget) = Announced::read(headers, clock::now())
+            && let Some(budget) = AnnouncedBudget::read(headers, clock::now())
         {
             self.rate_limits.limiter(credential.id).note_of_app(budget);
         }

@@ -321,23 +321,24 @@ impl Calls {
             return outcome;
         }
         let can_be_cut = structured.is_none();
-        let text = structured.map_or(text.as_str(), |json| json.get()).to_owned();
-        let files = files.clone();
+        let text = structured.map_or(text.as_str(), |json| json.get());
         // Only what is kept may be promised: there may be no room for it.
         let stored = self.fetch_tool(call.scope.as_ref()).zip(new_id()).filter(|(_, id)| {
             self.long.begin(id.clone(), LongCall::from_active(call, CancellationToken::new()));
-            self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
+            self.long.finish(id, Answer::Result { text: text.to_owned(), files: files.clone() })
         });
         if stored.is_some() {
             // The caller may count on the rest. If the disk is full, this process still has it.
             self.journal.keep(Vec::new()).await;
         }
         let fetch_by = stored.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
-        if !can_be_cut {
-            return outcome.cut(Answer::Error(paging::too_large(text.len(), max, fetch_by)));
-        }
-        let first = Answer::Result { text: paging::first(&text, max, fetch_by), files };
-        outcome.cut(first.within_limits())
+        let shorter = if can_be_cut {
+            let text = paging::first(text, max, fetch_by);
+            Answer::Result { text, files: files.clone() }.within_limits()
+        } else {
+            Answer::Error(paging::too_large(text.len(), max, fetch_by))
+        };
+        outcome.cut(shorter)
     }
 
     /// Executes a call. If it takes longer than `patience`, it becomes a long call:

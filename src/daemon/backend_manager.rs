@@ -284,7 +284,6 @@ impl BackendManager {
         let redact = LiveRedaction::for_backend(rules);
         let client = self.client.clone();
         let launcher = self.launcher.clone();
-        // Conversations continue if the agent is the same one.
         let conversations = match self.managed.get(&name) {
             Some(earlier) if endpoint(&earlier.handle.rules.target) == endpoint(target) => {
                 earlier.conversations.clone()

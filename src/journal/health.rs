@@ -5,6 +5,7 @@
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::record::LossRecord;
@@ -21,6 +22,9 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) health: Mutex<Health>,
     pub(super) metrics: metrics::Journal,
+    /// Cancelled when the journal closes. What is given from then on may not be written. The thread
+    /// gives up on a database that fails, so that the daemon can stop.
+    pub(super) closing: CancellationToken,
 }
 
 /// The state of the journal.

@@ -30,7 +30,6 @@ use parking_lot::Mutex;
 use tokio::sync;
 use tokio::sync::watch;
 use tokio_postgres::config::Host;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -117,8 +116,6 @@ pub struct Replica {
     /// A claim may have succeeded without an answer: a run may be this replica's, and no driver knows
     /// that. The keeper then compares the database with `epochs`.
     claim_in_doubt: AtomicBool,
-    /// Cancelled when the journal closes.
-    closing: CancellationToken,
 }
 
 impl Replica {
@@ -144,7 +141,6 @@ impl Replica {
             doubt: Mutex::default(),
             backends: Mutex::default(),
             claim_in_doubt: AtomicBool::default(),
-            closing: CancellationToken::new(),
         };
         (Arc::new(this), happens)
     }
@@ -176,11 +172,6 @@ impl Replica {
     /// replica in between, or the driver of today, has recorded.
     fn is_of_earlier(&self, change: &Change, times: u64) -> bool {
         rows::is_of_earlier(change, times, &self.regained.lock().1)
-    }
-
-    /// The thread then gives up on a database that fails, so that the daemon can stop.
-    pub(super) fn close(&self) {
-        self.closing.cancel();
     }
 
     /// The replicas of the group, and the id of this one.

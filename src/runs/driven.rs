@@ -384,7 +384,7 @@ impl DrivenRun {
     }
 
     /// Cancels the calls whose answers no run can read after this run has ended. In a session, a
-    /// later run can fetch the results of long calls, so these go on.
+    /// later run can fetch the results of long calls, so these continue.
     pub fn end_calls(&self) {
         if self.session.is_some() {
             self.cancel.cancel();

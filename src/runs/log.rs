@@ -3,9 +3,10 @@
 //!
 //! Must not: wait for a reader. A reader that falls behind the kept events must resume by `seq`.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use tokio::sync::watch;
 
 use crate::limits::counted::{Count, Counted};

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::rate_limit::Announced;
+use super::rate_limit::AnnouncedBudget;
 use super::{SendError, Upstream, UpstreamCredential, retry_after};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -198,7 +198,7 @@ impl Upstream {
             Ok(Ok(response)) => {
                 let status = response.status();
                 let now = clock::now();
-                permit.note(Announced::read(response.headers(), now));
+                permit.note(AnnouncedBudget::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);
                 if verdict == Verdict::Again {

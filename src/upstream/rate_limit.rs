@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 
-pub(super) use self::window::{Announced, BUCKET};
+pub(super) use self::window::{AnnouncedBudget, BUCKET};
 use self::window::{Post, Window};
 use crate::model::maps::HashMap;
 use crate::random;
@@ -121,11 +121,11 @@ impl RateLimiter {
     }
 
     /// Records a budget that MANTYX has shown to an app with this credential.
-    pub(super) fn note_of_app(&self, budget: Announced) {
+    pub(super) fn note_of_app(&self, budget: AnnouncedBudget) {
         self.note(Some(budget), None);
     }
 
-    fn note(&self, budget: Option<Announced>, post: Option<Post>) {
+    fn note(&self, budget: Option<AnnouncedBudget>, post: Option<Post>) {
         self.state.lock().window.note(budget, post, Instant::now());
         self.news.notify_one();
     }
@@ -154,7 +154,7 @@ impl RateLimiter {
 impl PostPermit<'_> {
     /// Records MANTYX's answer to the post. The post counts as ended before that: the budget that
     /// the answer shows has it already, and it would be subtracted twice.
-    pub(super) fn note(self, budget: Option<Announced>) {
+    pub(super) fn note(self, budget: Option<AnnouncedBudget>) {
         let limiter = self.limiter;
         let post = self.post;
         drop(self);

@@ -40,15 +40,15 @@ async fn a_body_that_breaks_off_says_nothing_of_mantyx() {
 }
 
 /// What an answer tells: `left` of `limit`, for 10 s more.
-fn told_of(limit: &str, left: &str) -> Option<Announced> {
+fn told_of(limit: &str, left: &str) -> Option<AnnouncedBudget> {
     let pairs = [("limit", limit), ("remaining", left), ("reset", "10")];
     let headers = pairs.map(|(name, value)| {
         (format!("x-ratelimit-{name}").parse::<HeaderName>().unwrap(), value.parse().unwrap())
     });
-    Announced::read(&HeaderMap::from_iter(headers), clock::now())
+    AnnouncedBudget::read(&HeaderMap::from_iter(headers), clock::now())
 }
 
-fn told(left: &str) -> Option<Announced> {
+fn told(left: &str) -> Option<AnnouncedBudget> {
     told_of("20", left)
 }
 

@@ -3,7 +3,6 @@
 //!
 //! Must not: write the records of a run.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -93,8 +92,7 @@ impl Keeper {
                     // A heartbeat is a write, too. There may be no other one that shows this.
                     self.replica.shared.note_success();
                     self.replica.group.lock().clone_from(&beats);
-                    let backends = self.replica.backends.lock().clone();
-                    self.publish(&database, member, &beats, &backends).await?;
+                    self.publish(&database, member, &beats).await?;
                     if !leaving.is_cancelled() {
                         let dead = self.peers.look(turn_start, member.id, &beats);
                         let members = beats.iter().map(|beat| beat.replica).collect();
@@ -109,15 +107,10 @@ impl Keeper {
 
     /// Writes the backends of this replica, if its last heartbeat shows others: a replica takes over
     /// only the runs whose backends it has.
-    async fn publish(
-        &self,
-        database: &Database,
-        member: Member,
-        beats: &[Beat],
-        backends: &BTreeMap<String, String>,
-    ) -> Queried {
+    async fn publish(&self, database: &Database, member: Member, beats: &[Beat]) -> Queried {
+        let backends = self.replica.backends.lock().clone();
         match beats.iter().find(|beat| beat.replica == member.id) {
-            Some(own) if own.backends != *backends => database.publish(member, backends).await,
+            Some(own) if own.backends != backends => database.publish(member, &backends).await,
             _ => Ok(()),
         }
     }

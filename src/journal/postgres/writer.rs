@@ -99,7 +99,9 @@ impl Writer {
             attempt = Attempt::Repeated;
             replica.shared.metrics.errors.inc();
             replica.shared.note_failure(&error_chain(&error));
-            if replica.closing.is_cancelled() && closed_at.get_or_insert(start).elapsed() > LAST {
+            if replica.shared.closing.is_cancelled()
+                && closed_at.get_or_insert(start).elapsed() > LAST
+            {
                 break Verdict::default();
             }
             sleep(AGAIN).await;
@@ -198,7 +200,8 @@ impl Replica {
     /// Waits until this process is a member of its group. `None`: the journal is closed.
     async fn joined(&self) -> Option<Member> {
         let mut members = self.member.subscribe();
-        let member = self.closing.run_until_cancelled(members.wait_for(Option::is_some)).await?;
+        let membership = members.wait_for(Option::is_some);
+        let member = self.shared.closing.run_until_cancelled(membership).await?;
         *member.ok()?
     }
 }
@@ -240,10 +243,9 @@ pub(super) fn tell(
             }
             Waiter::Keep(done) => drop(done.map(|done| done.send(()))),
             Waiter::First(done) => {
-                let owned: Vec<bool> = changes.iter().map(owner_gave).collect();
                 let first = &mut verdict.first;
-                let mut pairs = changes.iter().zip(owned);
-                done.send(pairs.all(|(change, is_owned)| wins(first, change, is_owned))).ok();
+                let all_win = changes.iter().all(|change| wins(first, change, owner_gave(change)));
+                done.send(all_win).ok();
             }
             Waiter::Answer(_, done) => drop(done.send(None)),
         }

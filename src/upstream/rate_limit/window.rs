@@ -65,7 +65,7 @@ pub(super) struct Post {
 
 /// The budget as an answer of MANTYX shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::upstream) struct Announced {
+pub(in crate::upstream) struct AnnouncedBudget {
     limit: u32,
     remaining: u32,
     /// The time until the window ends.
@@ -124,7 +124,12 @@ impl Window {
     /// Answers to concurrent posts come in any order, so their numbers may be older than those of
     /// the window. Only the answer to a post that was alone is exact. If every answer were, an old
     /// one would give back posts that are spent, and MANTYX would refuse the next ones.
-    pub(super) fn note(&mut self, budget: Option<Announced>, post: Option<Post>, now: Instant) {
+    pub(super) fn note(
+        &mut self,
+        budget: Option<AnnouncedBudget>,
+        post: Option<Post>,
+        now: Instant,
+    ) {
         let Some(budget) = budget else {
             if self.metering == Metering::Unknown {
                 self.metering = Metering::No;
@@ -158,7 +163,7 @@ impl Window {
     }
 }
 
-impl Announced {
+impl AnnouncedBudget {
     /// Reads the headers of an answer. `None` if they say nothing about the bucket of result posts.
     /// `wall` is the time of day.
     pub(in crate::upstream) fn read(headers: &HeaderMap, wall: SystemTime) -> Option<Self> {

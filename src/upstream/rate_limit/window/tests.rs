@@ -6,8 +6,8 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn told(limit: u32, left: u32, seconds: u64) -> Option<Announced> {
-    Some(Announced { limit, remaining: left, reset: Some(Duration::from_secs(seconds)) })
+fn told(limit: u32, left: u32, seconds: u64) -> Option<AnnouncedBudget> {
+    Some(AnnouncedBudget { limit, remaining: left, reset: Some(Duration::from_secs(seconds)) })
 }
 
 /// When each of `count` posts goes, in seconds from now, all of which want to go at once and are
@@ -122,7 +122,7 @@ fn headers() {
                 headers.insert(name, HeaderValue::from_static(value));
             }
         }
-        Announced::read(&headers, wall)
+        AnnouncedBudget::read(&headers, wall)
     };
     for reset in ["42", "42.0", " 42", "1795000042", "1795000042000"] {
         for bucket in ["", "lifecycle", "developer_api:Lifecycle"] {
@@ -134,7 +134,7 @@ fn headers() {
     for reset in ["", "soon", "86400", "NaN", "inf", "1e300", "1799000000"] {
         assert_eq!(
             read("", reset),
-            Some(Announced { limit: 600, remaining: 599, reset: None }),
+            Some(AnnouncedBudget { limit: 600, remaining: 599, reset: None }),
             "{reset}"
         );
     }
@@ -143,7 +143,7 @@ fn headers() {
         headers.insert(LIMIT, HeaderValue::from_static("5"));
         headers.insert(REMAINING, HeaderValue::from_static("5"));
         headers.insert(name, HeaderValue::from_static(value));
-        assert_eq!(Announced::read(&headers, wall), None);
+        assert_eq!(AnnouncedBudget::read(&headers, wall), None);
     }
-    assert_eq!(Announced::read(&HeaderMap::new(), wall), None);
+    assert_eq!(AnnouncedBudget::read(&HeaderMap::new(), wall), None);
 }
