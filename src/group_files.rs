@@ -3,6 +3,7 @@
 //!
 //! Must not: decide what is accepted, or what a catalog is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::backend::registry::Registry;
+use crate::backend::registry::{Registry, Snapshot};
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedFile};
 use crate::model::maps::HashMap;
@@ -71,8 +72,10 @@ impl GroupFiles {
         if !changed {
             return Ok(true);
         }
+        let backends = registry.snapshots();
+        replica.set_backends(identities(&backends));
         let mut all_written = true;
-        for (name, text) in own_files(registry, replica) {
+        for (name, text) in own_files(registry, backends) {
             let digest = Sha256::digest(&text).into();
             if self.digests.get(&name) == Some(&digest) {
                 continue;
@@ -116,17 +119,22 @@ impl GroupFiles {
     }
 }
 
-/// What this replica has of each file, by the file's name. Also says which backends this replica
-/// has.
-fn own_files(registry: &Registry, replica: &Replica) -> Vec<(String, String)> {
-    let backends = registry.snapshots();
-    let mut identities = Vec::new();
-    for (name, backend) in &backends {
+/// The backends that can be reached here, and how.
+fn identities(backends: &BTreeMap<BackendName, Snapshot>) -> BTreeMap<String, String> {
+    let mut identities = BTreeMap::new();
+    for (name, backend) in backends {
         if let Some(identity) = &backend.identity {
-            identities.push((name.to_string(), identity.0.clone()));
+            identities.insert(name.to_string(), identity.0.clone());
         }
     }
-    replica.set_backends(identities.into_iter().collect());
+    identities
+}
+
+/// What this replica has of each file, by the file's name.
+fn own_files(
+    registry: &Registry,
+    backends: BTreeMap<BackendName, Snapshot>,
+) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for (name, pins) in registry.pins() {
         files.push((format!("{PINS}{name}"), tool_pins::write(&pins)));

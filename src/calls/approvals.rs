@@ -197,9 +197,11 @@ impl Approvals {
             (id, hex(&Sha256::digest(arguments)))
         });
         let mut inner = self.inner.lock();
-        let own = || inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
-        let count = own().count();
-        let bytes: usize = own().map(|waiting| waiting.approval.size()).sum();
+        let (mut count, mut bytes) = (0, 0);
+        for waiting in inner.waiting.values().filter(|waiting| waiting.approval.app == call.app) {
+            count += 1;
+            bytes += waiting.approval.size();
+        }
         if count >= MAX || bytes + size > MAX_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
