@@ -4,7 +4,7 @@ use futures_util::future::{BoxFuture, join_all};
 
 use super::*;
 use crate::backend::circuit_breaker::{Look, Shut};
-use crate::backend::peer::{NotRead, NotRecorded};
+use crate::backend::peer::{ErrorReply, NotRead, NotRecorded};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -160,6 +160,7 @@ fn outcome_of_a_call_is_a_sign_of_its_backend() {
     let fs = BackendName::parse("fs").unwrap();
     let why = || "why".to_owned();
     let wait = Duration::from_secs(1);
+    let error = ErrorReply { code: ErrorReply::URL_FIRST, message: why(), data: None };
     let failures = [
         (CallFailure::NotConnected, Sign::Failed),
         (CallFailure::TimedOut(wait), Sign::Failed),
@@ -167,6 +168,7 @@ fn outcome_of_a_call_is_a_sign_of_its_backend() {
         (CallFailure::Call(CallError::Lost(why())), Sign::Failed),
         (CallFailure::Call(CallError::Unreadable(why())), Sign::Failed),
         (CallFailure::Call(CallError::Refused(why())), Sign::Alive),
+        (CallFailure::Call(CallError::RefusedWith { why: why(), error }), Sign::Alive),
         (CallFailure::Call(too_large(None)), Sign::Alive),
         (CallFailure::Rejected(Rejected::Late, wait), Sign::None),
         (CallFailure::Rejected(Rejected::QueueFull, wait), Sign::None),
