@@ -1,6 +1,6 @@
 //! The last good catalog of every backend, on disk: after a restart, the tools of a peer that is
-//! away are still on offer. The resources and prompts of an MCP server are kept with it, as a program
-//! that is idle is not asked for them.
+//! away are still on offer. The resources and prompts of an MCP server are kept with it, as a
+//! program that is idle is not asked for them.
 //!
 //! Must not: be trusted for more than that. If a file cannot be read, or was written for another
 //! address or command, the bridge logs that, ignores the file, and asks the peer.

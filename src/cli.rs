@@ -64,8 +64,8 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Global {
-    /// The configuration [default: $MANTYX_BRIDGE_CONFIG, ./bridge.yaml, then mantyx-bridge/bridge.yaml
-    /// in ~/.config or /etc]
+    /// The configuration [default: $MANTYX_BRIDGE_CONFIG, ./bridge.yaml, then
+    /// mantyx-bridge/bridge.yaml in ~/.config or /etc]
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Asks the daemon at this address, and needs no configuration for that; its token is in
@@ -117,8 +117,8 @@ enum Command {
     },
     /// Shows the main job on this machine, with nothing configured
     ///
-    /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs an
-    /// agent run through the proxy that calls both; prints its events as they happen, and ends.
+    /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs
+    /// an agent run through the proxy that calls both; prints its events as they happen, and ends.
     #[command(after_help = "Examples:\n  mantyx-bridge demo\n  mantyx-bridge demo --stay")]
     Demo {
         /// Keeps the bridge running until Ctrl-C, with a link to its status page
@@ -141,7 +141,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Lists the tools that runs are given, under the names that the model sees, or shows one of them
+    /// Lists the tools that runs are given, under the names that the model sees, or shows one of
+    /// them
     #[command(after_help = "Examples:\n  mantyx-bridge tools demo\n  mantyx-bridge tools demo_add")]
     Tools {
         /// Only those of this backend, or this tool with its arguments
@@ -169,7 +170,8 @@ enum Command {
         /// The name that the model sees; `mantyx-bridge tools` lists them
         #[arg(add = ArgValueCandidates::new(complete::tools))]
         tool: String,
-        /// The arguments, each KEY=VALUE, or all of them as a JSON object; `-` reads that from stdin
+        /// The arguments, each KEY=VALUE, or all of them as a JSON object; `-` reads that from
+        /// stdin
         #[arg(value_name = "KEY=VALUE|JSON")]
         arguments: Vec<String>,
         /// Prints the whole answer as JSON
@@ -185,7 +187,8 @@ enum Command {
         /// Prints the entry for this program's list of MCP servers, and ends
         #[arg(long, value_name = "PROGRAM", value_parser = ["claude", "cursor", "vscode"])]
         print: Option<String>,
-        /// The app of bridge.yaml whose rights the client gets, in place of the one that may use most
+        /// The app of bridge.yaml whose rights the client gets, in place of the one that may use
+        /// most
         #[arg(long, value_name = "NAME")]
         app: Option<String>,
     },
@@ -247,8 +250,8 @@ enum Command {
     ///
     /// Reads the files of Claude, Cursor, VS Code, Windsurf, Cline, Gemini, Copilot, Zed, opencode,
     /// Codex, goose, Continue, LibreChat and others. It makes names legal, replaces secrets by
-    /// references to environment variables, and reports on stderr what it leaves out. Exits with 1 if
-    /// a part of the file is not taken over.
+    /// references to environment variables, and reports on stderr what it leaves out. Exits with 1
+    /// if a part of the file is not taken over.
     #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
     Import {
         /// The file: JSON with or without comments, YAML, or TOML
@@ -402,8 +405,8 @@ fn check_url(text: &str) -> Outcome {
     Ok(())
 }
 
-/// Where the daemon is, for `app` or the app that may use most. A command that `changes` something is
-/// refused if the daemon has to be found without the file that is there.
+/// Where the daemon is, for `app` or the app that may use most. A command that `changes` something
+/// is refused if the daemon has to be found without the file that is there.
 fn place_of(
     global: &Global,
     env: &Environment,

@@ -98,7 +98,8 @@ pub struct Config {
 pub struct Contact {
     pub listen: Listen,
     pub state_dir: PathBuf,
-    /// The client's app, and its token if it has one; `None`: the app whose token is in `state_dir`.
+    /// The client's app, and its token if it has one; `None`: the app whose token is in
+    /// `state_dir`.
     pub app: Option<(AppName, Option<SecretString>)>,
 }
 
@@ -233,8 +234,8 @@ impl App {
     }
 }
 
-/// The hash of an app's token: no token stays in memory. It is compared in constant time, so that the
-/// time reveals nothing about it. It is not shown, as a short token could be found by trying.
+/// The hash of an app's token: no token stays in memory. It is compared in constant time, so that
+/// the time reveals nothing about it. It is not shown, as a short token could be found by trying.
 #[derive(Clone, Copy, Eq, derive_more::Debug)]
 #[debug("TokenHash(..)")]
 pub struct TokenHash([u8; 32]);

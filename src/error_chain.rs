@@ -1,5 +1,5 @@
-//! Writes an error with its causes as one line of text, explains TLS errors in plain words, and knows
-//! what to do about a connection that fails.
+//! Writes an error with its causes as one line of text, explains TLS errors in plain words, and
+//! knows what to do about a connection that fails.
 //!
 //! Must not: know which operation failed.
 

@@ -54,8 +54,8 @@ fn with_tls(tls: &Tls) -> Client {
 }
 
 /// A client for requests that are short in time and size, as results are: over HTTP/2, if the
-/// server's TLS offers it. All share a connection then, and it is kept, as a server announces that it
-/// closes one.
+/// server's TLS offers it. All share a connection then, and it is kept, as a server announces that
+/// it closes one.
 pub fn sharing(tls: Option<&Tls>) -> Client {
     /// While an answer is due: a dead connection is closed after both times, and not used again.
     const PING_INTERVAL: Duration = Duration::from_secs(4);

@@ -1,10 +1,10 @@
 //! The journal: the file of what must outlive the process. A run, each stage of its calls, and
 //! sessions are on disk before the bridge does anything that relies on them.
 //!
-//! One caller or the journal's thread writes at a time ([`desk`]). It takes all changes that wait, and
-//! writes them as one batch with one sync: the more calls there are, the more of them share one sync.
-//! Changes are written in the order in which they were given, so that the file always shows the
-//! state of some moment.
+//! One caller or the journal's thread writes at a time ([`desk`]). It takes all changes that wait,
+//! and writes them as one batch with one sync: the more calls there are, the more of them share one
+//! sync. Changes are written in the order in which they were given, so that the file always shows
+//! the state of some moment.
 //!
 //! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller has to
 //! take back are kept in memory, and written first when the disk works again.
@@ -71,8 +71,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// The size above which the journal forgets ended runs and conversations, in bytes. If that does not
-/// help, no calls are made.
+/// The size above which the journal forgets ended runs and conversations, in bytes. If that does
+/// not help, no calls are made.
 pub const MAX_SIZE: usize = 64 << 20;
 
 /// The journal. Dropping it ends its thread after the changes that were given to it.
@@ -128,9 +128,9 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Another bridge has the journal open, a later version wrote it, or something else than a file has
-    /// its place. A disk that fails is no error: the thread tries again, as it does later on. What it
-    /// then reads comes by [`Self::late`].
+    /// Another bridge has the journal open, a later version wrote it, or something else than a file
+    /// has its place. A disk that fails is no error: the thread tries again, as it does later on.
+    /// What it then reads comes by [`Self::late`].
     pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
         Self::open_bounded(path, has_run, reserve::size_limit(path))
     }
@@ -170,7 +170,8 @@ impl Journal {
         }
     }
 
-    /// Gets what an earlier process has left once the disk can be read, unless it could be at the start.
+    /// Gets what an earlier process has left once the disk can be read, unless it could be at the
+    /// start.
     pub fn late(&self) -> Option<oneshot::Receiver<Box<Kept>>> {
         self.late.lock().take()
     }
@@ -181,12 +182,13 @@ impl Journal {
         self.conversations.lock().append(&mut kept.conversations);
     }
 
-    /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
-    /// It has no record before its [`Keeper`] runs and [`Event::Joined`] has come.
+    /// The journal that this process shares with its replicas, which work for the MANTYX at
+    /// `upstream`. It has no record before its [`Keeper`] runs and [`Event::Joined`] has come.
     ///
     /// # Errors
     ///
-    /// Another bridge holds the lock of the journal that would be at `path`, or the thread cannot start.
+    /// Another bridge holds the lock of the journal that would be at `path`, or the thread cannot
+    /// start.
     pub fn replicated(
         settings: Postgres,
         upstream: String,
@@ -217,8 +219,8 @@ impl Journal {
         moment.until(clock::moment(), self.noted.load(Ordering::Relaxed))
     }
 
-    /// The conversations that an earlier process has left in the file, for those ids that begin with
-    /// `agent`. Each is handed out once: the caller then has its latest state.
+    /// The conversations that an earlier process has left in the file, for those ids that begin
+    /// with `agent`. Each is handed out once: the caller then has its latest state.
     pub fn take_conversations(&self, agent: &str) -> Vec<(String, ConversationRecord)> {
         self.conversations.lock().extract_if(.., |(id, _)| id.starts_with(agent)).collect()
     }
@@ -250,15 +252,16 @@ impl Journal {
         }
     }
 
-    /// Has what was given written now, as the caller waits for it. Otherwise the thread would hold the
-    /// changes back for some milliseconds.
+    /// Has what was given written now, as the caller waits for it. Otherwise the thread would hold
+    /// the changes back for some milliseconds.
     async fn write_now(&self) {
         Turn(self.desk()).take().await;
     }
 
-    /// Queues `changes` for the writer. The order of these calls is the order in the file or the table.
-    /// The count of [`Replica::regained`] is read here, not by the writer: by then, this replica may have
-    /// lost the run and got it back, and a change of the driver before would count as one of today's.
+    /// Queues `changes` for the writer. The order of these calls is the order in the file or the
+    /// table. The count of [`Replica::regained`] is read here, not by the writer: by then, this
+    /// replica may have lost the run and got it back, and a change of the driver before would count
+    /// as one of today's.
     fn give(&self, changes: Vec<Change>, waiter: Waiter) -> Result<(), NotWritten> {
         let bytes = weight(&changes);
         self.shared.queue.add(bytes);
@@ -280,8 +283,8 @@ impl Journal {
         drop(self.shared.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
 
-    /// Writes `changes`, in the order in which this is called. When the future ends, they are on disk,
-    /// with all changes that were given before.
+    /// Writes `changes`, in the order in which this is called. When the future ends, they are on
+    /// disk, with all changes that were given before.
     ///
     /// # Errors
     ///
@@ -304,8 +307,8 @@ impl Journal {
     /// A database that is away may come back: its thread tries on, and the caller does not wait for
     /// ever. `None`: the caller has waited for long enough.
     ///
-    /// A file has no such bound: its writer says that it failed, and a caller that gave up before would
-    /// not know that its change is on disk.
+    /// A file has no such bound: its writer says that it failed, and a caller that gave up before
+    /// would not know that its change is on disk.
     async fn patient<T>(&self, outcome: impl Future<Output = T>) -> Option<T> {
         match self.place {
             Place::File(..) => Some(outcome.await),
@@ -313,14 +316,16 @@ impl Journal {
         }
     }
 
-    /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that the
-    /// call has already, if another replica was faster; empty if that replica has posted it, or will.
+    /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that
+    /// the call has already, if another replica was faster; empty if that replica has posted it, or
+    /// will.
     ///
-    /// A refusal that rests on a claim is not posted before the database has it: while the database is
-    /// away, the driver of another run may send the call, and the model would hear that it was not made.
+    /// A refusal that rests on a claim is not posted before the database has it: while the database
+    /// is away, the driver of another run may send the call, and the model would hear that it was
+    /// not made.
     ///
-    /// The answer is empty, too, if the journal was closed before it had the answer: the next process
-    /// answers the call by what the journal has, and MANTYX would get two answers.
+    /// The answer is empty, too, if the journal was closed before it had the answer: the next
+    /// process answers the call by what the journal has, and MANTYX would get two answers.
     pub async fn keep_answer(
         &self,
         key: &CallKey,
@@ -376,14 +381,15 @@ impl Journal {
         timeout(PATIENCE, back).await.is_ok()
     }
 
-    /// Whether another replica drives the run. Where the database does not say which answer to a call is
-    /// the first, that of the driver here is then not posted: the other driver speaks for the call.
+    /// Whether another replica drives the run. Where the database does not say which answer to a
+    /// call is the first, that of the driver here is then not posted: the other driver speaks for
+    /// the call.
     pub fn has_lost(&self, run: Slot) -> bool {
         self.replica().is_some_and(|replica| replica.has_lost(run))
     }
 
-    /// Records a new request with an `Idempotency-Key`. Returns the request that another replica has
-    /// recorded under this key.
+    /// Records a new request with an `Idempotency-Key`. Returns the request that another replica
+    /// has recorded under this key.
     ///
     /// # Errors
     ///
@@ -420,8 +426,8 @@ impl Journal {
         }
     }
 
-    /// Whether a call may be sent now: no other process can have taken over its run. To be asked right
-    /// before the sending: the lease may run out while a caller waits for anything.
+    /// Whether a call may be sent now: no other process can have taken over its run. To be asked
+    /// right before the sending: the lease may run out while a caller waits for anything.
     pub fn may_dispatch(&self) -> bool {
         self.replica().is_none_or(Replica::holds_lease)
     }
@@ -480,8 +486,8 @@ impl Journal {
         self.replica().is_some() || self.shared.health.lock().error.is_none()
     }
 
-    /// Whether the disk fails, so that a restart would lose what is given now. A commit to a database
-    /// tells its own caller.
+    /// Whether the disk fails, so that a restart would lose what is given now. A commit to a
+    /// database tells its own caller.
     pub fn disk_fails(&self) -> bool {
         let health = self.shared.health.lock();
         self.replica().is_none() && health.error.is_some() && !health.is_full
@@ -508,8 +514,8 @@ impl Drop for Journal {
     }
 }
 
-/// Has what was given written when this is dropped, also if the caller is: a change whose caller was
-/// cancelled would otherwise wait for the next commit.
+/// Has what was given written when this is dropped, also if the caller is: a change whose caller
+/// was cancelled would otherwise wait for the next commit.
 struct Turn<'a>(Option<&'a Desk>);
 
 impl Turn<'_> {

@@ -21,8 +21,8 @@ fn main() -> ExitCode {
     mantyx_bridge::survive_hangup(std::env::args_os().skip(1));
     mantyx_bridge::complete();
     keep_to_ourselves();
-    // Its thread gives memory back while nothing is allocated. Where there is none (musl), that takes
-    // longer. Not in the three above: who has threads enters no namespace.
+    // Its thread gives memory back while nothing is allocated. Where there is none (musl), that
+    // takes longer. Not in the three above: who has threads enters no namespace.
     let _started = tikv_jemalloc_ctl::background_thread::write(true).is_ok();
     mantyx_bridge::run()
 }

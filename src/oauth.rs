@@ -179,9 +179,9 @@ impl<I: Issue> Tokens<I> {
         }
     }
 
-    /// Makes a request by `send`, whose argument is `headers` with one of `tokens`, if the peer wants
-    /// any. If the peer refuses it with 401, it has had no effect, and is made once more with a fresh
-    /// token.
+    /// Makes a request by `send`, whose argument is `headers` with one of `tokens`, if the peer
+    /// wants any. If the peer refuses it with 401, it has had no effect, and is made once more with
+    /// a fresh token.
     pub async fn authorize<F, E>(
         tokens: Option<&Arc<Self>>,
         mut headers: HeaderMap,

@@ -1,4 +1,5 @@
-//! Public keys that the operator has named, as PEM or JWK, and whether one of them made a signature.
+//! Public keys that the operator has named, as PEM or JWK, and whether one of them made a
+//! signature.
 //!
 //! Must not: know what is signed, or get a key from anywhere but the text that it is given.
 

@@ -2,9 +2,9 @@
 //! development without an account, and for tests.
 //!
 //! It is a model of MANTYX's wire, not of its intelligence: the language model is scripted, see
-//! [`model`] for what a prompt may say. Where the protocol's documents leave a choice or
-//! contradict each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of
-//! tools are unique over the whole spec, a key that stands twice counts once.
+//! [`model`] for what a prompt may say. Where the protocol's documents leave a choice or contradict
+//! each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of tools are
+//! unique over the whole spec, a key that stands twice counts once.
 //!
 //! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
 //! rate limits other than its own size, tools that it runs itself, validation of arguments against

@@ -67,8 +67,8 @@ impl Access {
     }
 }
 
-/// What another user may have done with the file at `path`, in a directory that none but its owner may
-/// write.
+/// What another user may have done with the file at `path`, in a directory that none but its owner
+/// may write.
 ///
 /// A file may have been put there by another user before the directory was closed, so its owner and
 /// who may write it matter in a directory of mode 0700, too: the secret in it may be that user's.
@@ -132,8 +132,8 @@ pub struct TooLarge {
     limit: u64,
 }
 
-/// Opens the file at `path`. A pipe would keep its reader waiting for a writer, and the bridge would
-/// never start; a device may give bytes without end.
+/// Opens the file at `path`. A pipe would keep its reader waiting for a writer, and the bridge
+/// would never start; a device may give bytes without end.
 pub fn open_file(options: &mut fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
     // Before it is opened, as that alone may set a device going.
     match fs::metadata(path) {
@@ -166,8 +166,8 @@ const MAX_SECRET_BYTES: u64 = 4 << 10;
 const MAX_TEXT_BYTES: u64 = 64 << 10;
 /// The fewest bytes of a secret that an operator has chosen. A shorter one can be guessed.
 const MIN_SECRET_BYTES: usize = 8;
-/// The fewest bytes of one that begins as the bridge's own do: those have a prefix and 64 digits, and
-/// what a crash leaves of one can be guessed if it is much shorter.
+/// The fewest bytes of one that begins as the bridge's own do: those have a prefix and 64 digits,
+/// and what a crash leaves of one can be guessed if it is much shorter.
 const MIN_OWN_BYTES: usize = 4 + 32;
 
 /// The most bytes of the file `name`. Without a limit, a daemon whose token was replaced by a large
@@ -180,8 +180,8 @@ fn max_bytes(name: &Path) -> u64 {
     }
 }
 
-/// Whether a stored secret can be one. After a crash, a file may be empty, be cut short, or have zero
-/// bytes in the place of its text.
+/// Whether a stored secret can be one. After a crash, a file may be empty, be cut short, or have
+/// zero bytes in the place of its text.
 fn is_secret(text: &str) -> bool {
     let least = if text.starts_with(TOKEN_PREFIX) || text.starts_with(OPERATOR_PREFIX) {
         MIN_OWN_BYTES
@@ -315,8 +315,8 @@ impl StateDir {
         self.unwritten.lock().values().cloned().collect()
     }
 
-    /// The first file that another user of the machine can read, write or replace, or that is another
-    /// user's. The group may read an app's token; all other files are the owner's.
+    /// The first file that another user of the machine can read, write or replace, or that is
+    /// another user's. The group may read an app's token; all other files are the owner's.
     pub fn exposed(&self) -> Option<Exposed> {
         let dir = Access::read(&self.path)?;
         // In a sticky directory, users cannot replace other users' files.
@@ -468,8 +468,8 @@ fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 
 /// Writes `text` to the file at `path`, which takes the place of the one there.
 ///
-/// The draft is synced before it is renamed, and the directory after that. Otherwise a crash may leave
-/// an empty file in the place of a token that apps already have.
+/// The draft is synced before it is renamed, and the directory after that. Otherwise a crash may
+/// leave an empty file in the place of a token that apps already have.
 fn replace_file(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

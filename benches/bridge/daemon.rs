@@ -36,8 +36,9 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` in `dir` in front of the MANTYX at `mantyx`, and waits until all its backends
-    /// are there. `rest` is the configuration but for the upstream, where to listen and the state.
+    /// Starts `program` in `dir` in front of the MANTYX at `mantyx`, and waits until all its
+    /// backends are there. `rest` is the configuration but for the upstream, where to listen and
+    /// the state.
     pub(crate) async fn start(
         program: &Path,
         dir: PathBuf,

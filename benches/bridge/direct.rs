@@ -159,8 +159,8 @@ pub(crate) fn own_time(text: &str, number: u64) -> Outcome<u64> {
     }
 }
 
-/// Exchanges with a server of hyper's for `span` nanoseconds, `flight` at a time; a body of `length`
-/// bytes there, a few bytes back.
+/// Exchanges with a server of hyper's for `span` nanoseconds, `flight` at a time; a body of
+/// `length` bytes there, a few bytes back.
 pub(crate) async fn loopback(
     addr: SocketAddr,
     flight: usize,

@@ -5,8 +5,8 @@
 //!
 //! docs/performance.md says what is measured, how, and how to read it. Each part is a file below
 //! `parts` with one entry. Whatever takes part in a measurement is a process of its own: this
-//! program again, with `--role`. Must not: judge a time. What breaks, is lost or is answered wrongly
-//! makes it fail; how long something took never does.
+//! program again, with `--role`. Must not: judge a time. What breaks, is lost or is answered
+//! wrongly makes it fail; how long something took never does.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its tables are what this is for")]
 

@@ -1,8 +1,8 @@
 //! The parts of the benchmark: a file each, with one entry.
 //!
-//! A part sets up what it compares, measures in rounds that alternate between the compared ones, and
-//! gives tables and JSON back. It fails if something breaks, is lost or is answered wrongly. Must
-//! not: share a process with another part.
+//! A part sets up what it compares, measures in rounds that alternate between the compared ones,
+//! and gives tables and JSON back. It fails if something breaks, is lost or is answered wrongly.
+//! Must not: share a process with another part.
 
 mod calls;
 mod catalogs;
@@ -122,8 +122,8 @@ impl Setting {
         if self.arguments.short { short } else { whole }
     }
 
-    /// Starts the bridges that `part` compares, in front of `world`: the one that is measured, first,
-    /// and the other one, if there is one. `rest` is their configuration.
+    /// Starts the bridges that `part` compares, in front of `world`: the one that is measured,
+    /// first, and the other one, if there is one. `rest` is their configuration.
     pub(crate) async fn bridges(
         &self,
         part: &str,
@@ -142,8 +142,8 @@ impl Setting {
         Ok(bridges)
     }
 
-    /// The same bridge with its state in memory, where a sync costs nothing: what is between the two
-    /// is the disk's.
+    /// The same bridge with its state in memory, where a sync costs nothing: what is between the
+    /// two is the disk's.
     pub(crate) async fn bridge_in_memory(
         &self,
         world: &World,

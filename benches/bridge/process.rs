@@ -109,8 +109,8 @@ pub(crate) fn processor_seconds(id: u32) -> Outcome<f64> {
     Ok(ticks.sum::<u64>() as f64 / TICKS_PER_SECOND)
 }
 
-/// How often the threads of a process have waited for something (voluntary context switches). Unlike
-/// times, this does not depend on what else the machine does.
+/// How often the threads of a process have waited for something (voluntary context switches).
+/// Unlike times, this does not depend on what else the machine does.
 pub(crate) fn waits(id: u32) -> Outcome<u64> {
     let mut waits = 0;
     for thread in fs::read_dir(format!("/proc/{id}/task"))? {

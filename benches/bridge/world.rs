@@ -103,9 +103,9 @@ impl World {
         self.control.post("/bench/forget", b"").await.and_then(Answer::good).map(drop)
     }
 
-    /// The entries of a bridge's configuration that lead to the three fast tools. The limits of calls
-    /// at a time are higher than the load, so that no policy is measured; but a server on stdio has one
-    /// pipe, for which 256 messages of ours may wait, and no more.
+    /// The entries of a bridge's configuration that lead to the three fast tools. The limits of
+    /// calls at a time are higher than the load, so that no policy is measured; but a server on
+    /// stdio has one pipe, for which 256 messages of ours may wait, and no more.
     pub(crate) fn fast_tools(&self) -> Outcome<String> {
         let program = std::env::current_exe()?;
         Ok(format!(

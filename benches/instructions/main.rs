@@ -1,6 +1,6 @@
 //! `cargo bench --bench instructions`: how many instructions the hot paths take. Valgrind counts
-//! them, so that the figures do not depend on how busy the machine is, and a change of the code shows
-//! as a change of a figure.
+//! them, so that the figures do not depend on how busy the machine is, and a change of the code
+//! shows as a change of a figure.
 //!
 //! What was counted last is kept in `kept.txt`, beside this file; `UPDATE_INSTRUCTIONS=1` writes it
 //! anew. A path that takes [`TOO_MUCH`] more than that is an error.
@@ -20,8 +20,8 @@ use work::{WORK, Work};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// The share by which a figure may grow without being looked at. Other processors have other ways to
-/// copy and to compare bytes.
+/// The share by which a figure may grow without being looked at. Other processors have other ways
+/// to copy and to compare bytes.
 const TOO_MUCH: f64 = 0.05;
 /// The work is done this many times, and this many times more; what is done once falls out.
 const FEW: u64 = 20;

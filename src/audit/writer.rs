@@ -84,8 +84,8 @@ impl Writer {
         }
     }
 
-    /// Opens the file again, as the one before may have been renamed or removed. Returns how many lines
-    /// were written.
+    /// Opens the file again, as the one before may have been renamed or removed. Returns how many
+    /// lines were written.
     fn try_write(&mut self) -> io::Result<u64> {
         let mut file = open(&self.path)?;
         let before = file.metadata()?.len();

@@ -5,8 +5,8 @@
 //!
 //! docs/design/a2a.md says what it is not, and how it came about.
 //!
-//! Must not: change a byte of the card, or let a card direct the configured headers to a host
-//! that is neither its own nor allowed.
+//! Must not: change a byte of the card, or let a card direct the configured headers to a host that
+//! is neither its own nor allowed.
 
 mod call;
 mod card_fetch;

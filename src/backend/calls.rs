@@ -44,7 +44,8 @@ use failure::CallFailure;
 /// become a long call.
 const TURN_PATIENCE: Duration = Duration::from_secs(145);
 
-/// How long a request waits for the refresh that it has asked for: a program may take minutes to start.
+/// How long a request waits for the refresh that it has asked for: a program may take minutes to
+/// start.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a call counts for the calls of all backends together. After that, only its own backend
@@ -149,8 +150,8 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Checks the arguments against the tool's input schema, large ones in the background. If they are
-    /// invalid, returns the answer for the model.
+    /// Checks the arguments against the tool's input schema, large ones in the background. If they
+    /// are invalid, returns the answer for the model.
     pub async fn refuse_invalid(&self, call: &Arc<CallRequest>) -> Option<CallOutcome> {
         let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
             return None;
@@ -256,9 +257,9 @@ impl Backends {
 
     /// Waits for the permits of `call`, and dispatches it.
     ///
-    /// The permit of all backends is given back after [`SHARED_FOR`]; the backend's own one, and the
-    /// breaker's pass, only with the answer. A pass that ended before would let the next call through to
-    /// a backend of which nothing is known yet.
+    /// The permit of all backends is given back after [`SHARED_FOR`]; the backend's own one, and
+    /// the breaker's pass, only with the answer. A pass that ended before would let the next call
+    /// through to a backend of which nothing is known yet.
     async fn admit_and_dispatch(
         &self,
         backend: &BackendHandle,
@@ -296,11 +297,11 @@ impl Backends {
         }
     }
 
-    /// Dispatches an admitted call. If the connection breaks and the tool is repeatable, dispatches it
-    /// once more.
+    /// Dispatches an admitted call. If the connection breaks and the tool is repeatable, dispatches
+    /// it once more.
     ///
-    /// 1. The connection: a call that waited for it is checked against the peer and the definition of
-    ///    today, as a reload or another program may be behind the name.
+    /// 1. The connection: a call that waited for it is checked against the peer and the definition
+    ///    of today, as a reload or another program may be behind the name.
     /// 2. The first attempt, after its dispatch is in the journal. A session that the server has
     ///    forgotten had no effect there, so the call is sent once more in a new one.
     /// 3. After a lost connection, the tool may have run. Only a tool that may run twice is called
@@ -316,8 +317,8 @@ impl Backends {
         self.check_peer(call)?;
         let Connected { connection, has_waited } = match call.handle {
             None => self.connected(name, None, Patience::OfCall(limits.deadline)).await?,
-            // Work that has begun is worth the full wait. If the peer cannot be asked for it, the answer
-            // is "outcome unknown", never "not made": the tool may have run.
+            // Work that has begun is worth the full wait. If the peer cannot be asked for it, the
+            // answer is "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
                 .connected(name, None, Patience::Until(limits.first_end()))
                 .await
@@ -380,8 +381,8 @@ impl Backends {
         self.attempt(connection, call, call.handle.clone(), limits).await
     }
 
-    /// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that work.
-    /// Waits for the answer.
+    /// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that
+    /// work. Waits for the answer.
     async fn attempt(
         &self,
         connection: &InUse,
@@ -416,7 +417,8 @@ impl Backends {
         let mut silent_until = pin!(sleep_until(limits.first_end()));
         let outcome = loop {
             tokio::select! {
-                // An answer that has arrived counts, even if this task looks at it after the time-out.
+                // An answer that has arrived counts, even if this task looks at it after the
+                // time-out.
                 biased;
                 answer = &mut answer => break answer.map_err(CallFailure::Call),
                 () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
@@ -434,10 +436,10 @@ impl Backends {
     /// Checks that the call is permitted and writes its dispatch to the journal. Only then may the
     /// call be sent: after a crash, the journal says which calls may have taken effect.
     ///
-    /// Permission is asked twice. Before the record, so that a call which may not be made leaves none;
-    /// and after it, as the disk may have been slow while a reload took the right away. If the second
-    /// answer is no, the record of a first dispatch is taken back: a later driver would otherwise take
-    /// the call for one that may have run.
+    /// Permission is asked twice. Before the record, so that a call which may not be made leaves
+    /// none; and after it, as the disk may have been slow while a reload took the right away. If
+    /// the second answer is no, the record of a first dispatch is taken back: a later driver would
+    /// otherwise take the call for one that may have run.
     async fn record_dispatch(
         &self,
         connection: &InUse,
@@ -484,8 +486,8 @@ impl Backends {
         let backend = Arc::clone(self.all().handles.get(name)?);
         let (done, wait) = oneshot::channel();
         if backend.asks.send(done).await.is_ok() {
-            // An error means that the supervisor stopped: another one has taken over, or the
-            // daemon is going down.
+            // An error means that the supervisor stopped: another one has taken over, or the daemon
+            // is going down.
             drop(timeout(REFRESH_PATIENCE, wait).await);
         }
         Some(())
@@ -501,8 +503,8 @@ fn invalid_arguments(mistakes: String) -> CallOutcome {
     }
 }
 
-/// Counts the call against the quotas of its app. A call that was sent before has been counted; "not
-/// made" would be wrong for it.
+/// Counts the call against the quotas of its app. A call that was sent before has been counted;
+/// "not made" would be wrong for it.
 fn count(call: &CallContext, dispatch: Dispatch) -> Result<(), CallFailure> {
     if dispatch == Dispatch::Repeated || call.peer.is_some() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Why a program did not start, is no MCP server, or has ended: a cause with a sentence, with what an
-//! operator does about it, and with the one line of output that says it.
+//! Why a program did not start, is no MCP server, or has ended: a cause with a sentence, with what
+//! an operator does about it, and with the one line of output that says it.
 //!
 //! An exit status and the end of a trace leave the reader to find the cause. The same few causes
 //! account for most failed starts, and each shows itself in the output in a known way.

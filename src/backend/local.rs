@@ -1,5 +1,5 @@
-//! Local tools: an HTTP request, a program or nothing for each call. They have no connection to lose, so
-//! such a backend is ready from the start and stays ready.
+//! Local tools: an HTTP request, a program or nothing for each call. They have no connection to
+//! lose, so such a backend is ready from the start and stays ready.
 //!
 //! Must not: retry, time out (the caller drops the future), or look into a tool's result.
 

@@ -27,8 +27,8 @@ pub(super) const BYTES_PER_WINDOW: usize = 64 * 1024;
 /// The time over which [`BYTES_PER_WINDOW`] counts.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// What stands around a line in the log: the time, the backend, and words. Without it, a program that
-/// writes empty lines would write a hundred times as much into the log.
+/// What stands around a line in the log: the time, the backend, and words. Without it, a program
+/// that writes empty lines would write a hundred times as much into the log.
 pub(super) const AROUND: usize = 160;
 
 /// Decides which lines are logged.
@@ -152,8 +152,8 @@ impl Removal {
         (whole, (part.len() < bytes.len()).then(|| text(part, &mut 0)))
     }
 
-    /// The first `most` of `bytes` without secrets. What the cut divides does not read the same with
-    /// the rest and without it, and is left out.
+    /// The first `most` of `bytes` without secrets. What the cut divides does not read the same
+    /// with the rest and without it, and is left out.
     pub(super) fn head(&self, bytes: &[u8], most: usize) -> String {
         let (mut whole, part) = self.both(bytes, bytes.get(..most).unwrap_or(bytes));
         let Some(part) = part else { return whole };

@@ -130,8 +130,7 @@ pub fn dialer(
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
         Mcp::Http { url, headers, socket, transport, oauth, tls, listen } => {
             let url = url::Url::clone(url);
-            // Behind a unix socket, `url` may name any host, so it does not identify the
-            // resource.
+            // Behind a unix socket, `url` may name any host, so it does not identify the resource.
             let resource = Some(&url).filter(|_| socket.is_none());
             let socket = socket.as_deref();
             let clients = Clients::new(Some(&url), tls.as_ref(), client).on_socket(socket);

@@ -1,5 +1,5 @@
-//! What a call has brought: the answer for the model, how the call ended, and what its MCP server itself
-//! said, for a client that speaks MCP.
+//! What a call has brought: the answer for the model, how the call ended, and what its MCP server
+//! itself said, for a client that speaks MCP.
 //!
 //! Must not: decide which of the two a client gets.
 
@@ -15,7 +15,8 @@ use crate::model::{Answer, Ending, member};
 pub struct CallOutcome {
     pub answer: Answer,
     pub ending: Ending,
-    /// What the answer was made of, if an MCP client has made the call, and an MCP server answered it.
+    /// What the answer was made of, if an MCP client has made the call, and an MCP server answered
+    /// it.
     pub source: Option<Source>,
 }
 

@@ -54,8 +54,8 @@ pub enum StartLog {
 /// Knows how to reach one peer.
 #[async_trait]
 pub trait Dial: Send + Sync + fmt::Debug + 'static {
-    /// Connects and does the protocol's handshake. Dropping the future gives up: no connection stays
-    /// behind, and a program is being ended ([`Self::processes_ended`]).
+    /// Connects and does the protocol's handshake. Dropping the future gives up: no connection
+    /// stays behind, and a program is being ended ([`Self::processes_ended`]).
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError>;
 
     /// Says how much the log tells of the starts from now on.
@@ -108,8 +108,8 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Sends an MCP server a request that only reads. Dropping the future cancels it.
     ///
-    /// `permission` is asked before the request is sent for a second time, to a server that had lost
-    /// the session: the new session takes a while.
+    /// `permission` is asked before the request is sent for a second time, to a server that had
+    /// lost the session: the new session takes a while.
     async fn ask(
         &self,
         method: &'static str,
@@ -140,8 +140,8 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     async fn call(&self, call: ToolCall) -> Called<CallOutcome>;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
-    /// The peer must not start the work again. If it no longer knows the work, or cannot be
-    /// asked, the error is [`CallError::Lost`].
+    /// The peer must not start the work again. If it no longer knows the work, or cannot be asked,
+    /// the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
     async fn resume(&self, _handle: Handle, _call: ToolCall) -> Called<CallOutcome> {
@@ -246,9 +246,9 @@ pub struct Handle(pub String);
 /// Records how far a call got, so that a crash of the bridge loses no call and repeats none.
 pub trait Recorder: Send + Sync + fmt::Debug {
     /// Records that the call is about to be sent to `peer`, or once more to the peer that has it
-    /// already, and that the work it may have been given a name for is over. Send it only after this
-    /// has succeeded: otherwise a call could take effect that the journal does not know, and be made
-    /// twice.
+    /// already, and that the work it may have been given a name for is over. Send it only after
+    /// this has succeeded: otherwise a call could take effect that the journal does not know, and
+    /// be made twice.
     fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>>;
 
     /// Takes back the last [`Self::dispatching`]: the call was not sent.
@@ -271,8 +271,8 @@ pub type ReadPermission = Arc<dyn Fn() -> Result<(), CallRefusal> + Send + Sync>
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
     fn now(&self, call: &CallRequest) -> Permission;
 
-    /// Prepares the answer of [`Self::now`] in the background, if it takes long. Without that, rules on
-    /// large arguments would hold up the async thread that makes the call.
+    /// Prepares the answer of [`Self::now`] in the background, if it takes long. Without that,
+    /// rules on large arguments would hold up the async thread that makes the call.
     fn prepare<'a>(&'a self, _call: &'a Arc<CallRequest>) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -319,8 +319,8 @@ impl RequestedPause {
 
 /// A connection could not be made, was lost, or did not give a catalog.
 ///
-/// The message is for operators: it may name addresses and commands, never a secret. `Display` gives
-/// it without its cause; [`crate::error_chain::error_chain`] gives both.
+/// The message is for operators: it may name addresses and commands, never a secret. `Display`
+/// gives it without its cause; [`crate::error_chain::error_chain`] gives both.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub struct PeerError {
@@ -391,8 +391,8 @@ impl PeerError {
         Self { plain_cause: Some(cause), ..self }
     }
 
-    /// What an app is told: the bridge's own words, and nothing of the peer's, of the file system or
-    /// of an address.
+    /// What an app is told: the bridge's own words, and nothing of the peer's, of the file system
+    /// or of an address.
     pub fn for_apps(&self) -> String {
         let what = match self.kind {
             PeerErrorKind::Program => "Its program does not start, or has ended",
@@ -482,8 +482,8 @@ pub enum CallError {
     /// may see the text.
     #[error("refused: {0}")]
     Refused(String),
-    /// An MCP server has refused the call with an `error` that means something to the MCP client that
-    /// has made it; `why` is that in words.
+    /// An MCP server has refused the call with an `error` that means something to the MCP client
+    /// that has made it; `why` is that in words.
     #[error("refused: {why}")]
     RefusedWith { why: String, error: ErrorReply },
     /// The peer's reply does not follow its protocol.

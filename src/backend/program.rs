@@ -115,9 +115,9 @@ pub(super) async fn start(
     Ok(started)
 }
 
-/// Finds out what to hide from `program`, which is the file `file`, and why the program can read some
-/// files of the bridge nevertheless. Runs on a thread that may block: this reads the file system and,
-/// once, starts a program.
+/// Finds out what to hide from `program`, which is the file `file`, and why the program can read
+/// some files of the bridge nevertheless. Runs on a thread that may block: this reads the file
+/// system and, once, starts a program.
 async fn look_for_exposure(
     program: &Program,
     file: &Path,
@@ -179,7 +179,8 @@ fn find(program: &Program) -> Result<PathBuf, Cause> {
 }
 
 /// The program `file`, unless it is a script whose first line ends with a carriage return. That
-/// character becomes part of the interpreter's name, and the system says only that a file is missing.
+/// character becomes part of the interpreter's name, and the system says only that a file is
+/// missing.
 fn with_good_first_line(file: PathBuf) -> Result<PathBuf, Cause> {
     let mut start = Vec::new();
     let outcome =
@@ -227,8 +228,8 @@ impl Started {
     }
 }
 
-/// The process group that a program leads, and what the program has detached from it. Its drop kills
-/// all of them.
+/// The process group that a program leads, and what the program has detached from it. Its drop
+/// kills all of them.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Pid,

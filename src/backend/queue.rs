@@ -3,9 +3,10 @@
 //! Apps take turns: of those that wait, the app that was served the longest ago is next. So an app
 //! with hundreds of waiting calls delays another app's by one call, not by all of them.
 //!
-//! The first calls of an app wait even if the queue stands still, since a tool may take minutes. Calls
-//! behind them wait only while the queue moves, and are rejected as soon as it stands still. So a
-//! burst of quick calls gets through, and a stalled backend's calls are rejected instead of queued.
+//! The first calls of an app wait even if the queue stands still, since a tool may take minutes.
+//! Calls behind them wait only while the queue moves, and are rejected as soon as it stands still.
+//! So a burst of quick calls gets through, and a stalled backend's calls are rejected instead of
+//! queued.
 //!
 //! Must not: know to which backend or limit the permits belong.
 

@@ -1,5 +1,5 @@
-//! Counts the calls of one app, or those to one backend, and refuses those beyond its quota. The counts
-//! outlive reloads that leave the quota as it is, and no restart.
+//! Counts the calls of one app, or those to one backend, and refuses those beyond its quota. The
+//! counts outlive reloads that leave the quota as it is, and no restart.
 //!
 //! Must not: count a call that is not made.
 

@@ -243,23 +243,23 @@ impl Registry {
         self.written(inner, &news);
     }
 
-    /// Changes the known state of a backend by a result of its supervisor, and rebuilds the offer if
-    /// the change affects it. A write with a lost lease has no effect.
+    /// Changes the known state of a backend by a result of its supervisor, and rebuilds the offer
+    /// if the change affects it. A write with a lost lease has no effect.
     pub fn write(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
         self.change(lease, Reach::Result, change);
     }
 
-    /// Changes the known state of a backend by what is on the way to a result. An earlier supervisor
-    /// whose connection still serves keeps the slot.
+    /// Changes the known state of a backend by what is on the way to a result. An earlier
+    /// supervisor whose connection still serves keeps the slot.
     pub fn note(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
         self.change(lease, Reach::Progress, change);
     }
 
     /// Changes the state of the backend whose slot `lease` has, or gets by this change.
     ///
-    /// The offer is rebuilt before the lock is given back: a caller that waited for a refresh then sees
-    /// its result. A lease that has lost its slot changes nothing, or the answers of an old server would
-    /// stand beside the catalog of the new one.
+    /// The offer is rebuilt before the lock is given back: a caller that waited for a refresh then
+    /// sees its result. A lease that has lost its slot changes nothing, or the answers of an old
+    /// server would stand beside the catalog of the new one.
     fn change(&self, lease: &Lease, reach: Reach, change: impl FnOnce(&mut Snapshot)) {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
@@ -342,8 +342,8 @@ impl Registry {
         true
     }
 
-    /// Takes over the order of the catalog that another replica has of the same peer, or all of it while
-    /// this one has none.
+    /// Takes over the order of the catalog that another replica has of the same peer, or all of it
+    /// while this one has none.
     pub fn cataloged_elsewhere(&self, name: &BackendName, identity: &Identity, kept: Catalog) {
         let mut inner = self.inner.lock();
         let Some(Slot { holder, .. }) = inner.slots.get_mut(name) else { return };
@@ -426,8 +426,8 @@ impl Registry {
     }
 
     /// Makes the backend of `lease` idle, unless its connection is in use; whether it did. Both are
-    /// one decision under the lock: a call that has got the connection is never cut off by this, and
-    /// a call that comes later starts the program again.
+    /// one decision under the lock: a call that has got the connection is never cut off by this,
+    /// and a call that comes later starts the program again.
     pub fn retire(&self, lease: &Lease) -> bool {
         let mut is_retired = false;
         self.write(lease, |known| {
@@ -449,8 +449,8 @@ impl Registry {
         tools.iter().find(|tool| *tool.name == **name).cloned()
     }
 
-    /// What the connected servers offer beside their tools, to an app with these rights. An app that
-    /// may use only some tools of a server sees nothing else of it.
+    /// What the connected servers offer beside their tools, to an app with these rights. An app
+    /// that may use only some tools of a server sees nothing else of it.
     pub fn features(&self, rights: &Rights) -> Arc<FeatureView> {
         let sources = self.feature_sources(rights);
         let names: Vec<BackendName> = sources.iter().map(|(name, ..)| name.clone()).collect();
@@ -477,8 +477,8 @@ impl Registry {
         features.collect()
     }
 
-    /// A resource of `name` that MCP clients cannot read, as an earlier server has its URI, too; the
-    /// text names both.
+    /// A resource of `name` that MCP clients cannot read, as an earlier server has its URI, too;
+    /// the text names both.
     pub fn shadowed(&self, name: &BackendName) -> Option<String> {
         let inner = self.inner.lock();
         let own = &inner.slots.get(name)?.holder.known.features;
@@ -508,8 +508,8 @@ impl Registry {
         Offer::build(&sources.collect::<Vec<_>>())
     }
 
-    /// Whether a call by `route` may be made twice: its tool was marked as safe to repeat when the run
-    /// began, and still is.
+    /// Whether a call by `route` may be made twice: its tool was marked as safe to repeat when the
+    /// run began, and still is.
     pub fn is_repeatable(&self, route: &Route) -> bool {
         let Target::Tool { name, .. } = &route.target else { return false };
         let inner = self.inner.lock();

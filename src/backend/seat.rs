@@ -1,5 +1,5 @@
-//! The permits of one call, which it gives back while a question of its server is open: a person may
-//! take an hour, and the server works on nothing meanwhile.
+//! The permits of one call, which it gives back while a question of its server is open: a person
+//! may take an hour, and the server works on nothing meanwhile.
 //!
 //! Must not: decide who gets a permit; the queues do.
 
@@ -21,8 +21,8 @@ pub struct Seat(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order in which they were got. They are got again in this order, so that two calls cannot
-    /// wait for each other.
+    /// In the order in which they were got. They are got again in this order, so that two calls
+    /// cannot wait for each other.
     places: Vec<Place>,
     last: u64,
     /// How many questions are open.

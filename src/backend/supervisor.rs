@@ -13,9 +13,9 @@
 //! If a reload changes or removes the backend, the supervisor loses its lease. It then lets the
 //! calls on the connection finish and closes the connection.
 //!
-//! Each backend has a task of its own, so a backend that hangs or dies delays no other. Programs take
-//! turns to start (`start`). A refresh reads the whole catalog, whatever the reason, and never retries
-//! inside: the next reason retries.
+//! Each backend has a task of its own, so a backend that hangs or dies delays no other. Programs
+//! take turns to start (`start`). A refresh reads the whole catalog, whatever the reason, and never
+//! retries inside: the next reason retries.
 //!
 //! Must not: know MCP or A2A, or make calls.
 
@@ -59,8 +59,8 @@ const RETRY_REFRESH: Duration = Duration::from_secs(15);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often an idle program is started to be read: it may have other tools by then.
 const DAILY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The range of a `ttlMs` that takes the place of the timer (MCP 2026-07-28): a shorter one would ask
-/// the server all the time, and with a longer one a change would not be seen for hours.
+/// The range of a `ttlMs` that takes the place of the timer (MCP 2026-07-28): a shorter one would
+/// ask the server all the time, and with a longer one a change would not be seen for hours.
 const LEAST_TTL: Duration = Duration::from_secs(30);
 const MAX_TTL: Duration = Duration::from_secs(60 * 60);
 

@@ -1,5 +1,6 @@
-//! Turns to start programs. Sixteen servers that need five seconds of a processor each are ready one
-//! after the other; started at once on two cores, all of them take so long that all are given up.
+//! Turns to start programs. Sixteen servers that need five seconds of a processor each are ready
+//! one after the other; started at once on two cores, all of them take so long that all are given
+//! up.
 //!
 //! A [`Turn`] has two parts. Its *place* is one of a few that there are at a time: it is given back
 //! after a while even if the program still starts, so that a silent program holds up no other. Its
@@ -23,7 +24,8 @@ use crate::model::BackendName;
 
 /// How many programs start at once on a machine with one core.
 const LEAST_PLACES: usize = 2;
-/// How long a start holds its place: one that is silent for longer does not hold up those behind it.
+/// How long a start holds its place: one that is silent for longer does not hold up those behind
+/// it.
 pub const PLACE: Duration = Duration::from_secs(45);
 
 /// Decides which programs may start now. All programs of a process share one.
@@ -36,13 +38,14 @@ pub struct Turns {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartKeys {
     pub backend: BackendName,
-    /// The package that a launcher such as `npx` would install; `None` if the program is no launcher.
+    /// The package that a launcher such as `npx` would install; `None` if the program is no
+    /// launcher.
     pub package: Option<String>,
 }
 
-/// The order of those that wait: what a call waits for, what the operator requires, what has not failed
-/// yet, then the place in the file. A program that fails at each start would otherwise take a turn
-/// after each short wait, before those behind it in the file have had their first.
+/// The order of those that wait: what a call waits for, what the operator requires, what has not
+/// failed yet, then the place in the file. A program that fails at each start would otherwise take
+/// a turn after each short wait, before those behind it in the file have had their first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     is_unwanted: bool,
@@ -84,8 +87,8 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// As many places as the machine has cores, and at least two: most of a start is waiting for the
-    /// network and the disk.
+    /// As many places as the machine has cores, and at least two: most of a start is waiting for
+    /// the network and the disk.
     pub fn for_this_machine() -> Arc<Self> {
         let cores = available_parallelism().map_or(LEAST_PLACES, usize::from);
         Self::with_places(cores.max(LEAST_PLACES))
@@ -196,8 +199,8 @@ impl Queue {
         self.last
     }
 
-    /// Gives free places to those that may start, the first in order first. One whose keys are taken
-    /// does not hold up those behind it.
+    /// Gives free places to those that may start, the first in order first. One whose keys are
+    /// taken does not hold up those behind it.
     fn advance(&mut self) {
         while self.has_free_place() {
             let startable = self.entries.iter().filter(|(_, entry)| self.may_start(entry));

@@ -1,5 +1,5 @@
-//! Makes a call, from its checks to its end: permission, arguments, approval, a permit of its app. Then
-//! `send` hands it to its backend.
+//! Makes a call, from its checks to its end: permission, arguments, approval, a permit of its app.
+//! Then `send` hands it to its backend.
 //!
 //! Must not: post an answer, or know how far the journal is.
 
@@ -50,9 +50,10 @@ impl Calls {
     /// 2. The arguments: a person who approves a call could not correct them.
     /// 3. The approval, if the call needs one. The call holds no permit meanwhile.
     /// 4. A permit of the app.
-    /// 5. The backend, which asks for the permission once more just before the dispatch, as a reload
-    ///    may have changed it while the call waited. If the call now needs an approval that it does
-    ///    not have, or its tool has another definition than the person was shown, it begins again.
+    /// 5. The backend, which asks for the permission once more just before the dispatch, as a
+    ///    reload may have changed it while the call waited. If the call now needs an approval that
+    ///    it does not have, or its tool has another definition than the person was shown, it begins
+    ///    again.
     async fn check_and_send(&self, call: &ActiveCall) -> Result<CallOutcome, Deferred> {
         let request = &call.request;
         if let Target::Own(own) = request.route.target {

@@ -303,8 +303,8 @@ impl Calls {
         Ok(self.shortened(&call, outcome).await)
     }
 
-    /// The outcome with an answer as long as the operator wants it. The rest is kept, for the tool that
-    /// fetches results.
+    /// The outcome with an answer as long as the operator wants it. The rest is kept, for the tool
+    /// that fetches results.
     async fn shortened(&self, call: &ActiveCall, outcome: CallOutcome) -> CallOutcome {
         let route = &call.request.route;
         let max = match route.target {

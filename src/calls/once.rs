@@ -109,8 +109,8 @@ impl Calls {
         self.requests.lock().get(key).map(|asked| asked.record.digest.clone())
     }
 
-    /// The answers for the runtime `app` that an earlier process has not posted, with their keys and
-    /// paths.
+    /// The answers for the runtime `app` that an earlier process has not posted, with their keys
+    /// and paths.
     pub fn unposted(&self, app: &AppName) -> Vec<(RequestKey, String, Bytes)> {
         let requests = self.requests.lock();
         let unposted = requests.iter().filter(|((of, _), _)| of == app).filter_map(|(key, it)| {
@@ -176,8 +176,8 @@ impl Calls {
         self.journal.write(requests.make_room(clock::millis()));
     }
 
-    /// Withdraws a request that the database may write yet. What another replica has written under its
-    /// key stays, also where this replica has inherited it.
+    /// Withdraws a request that the database may write yet. What another replica has written under
+    /// its key stays, also where this replica has inherited it.
     async fn withdraw(&self, replica: &Replica, key: RequestKey, nonce: Option<u64>) {
         self.drain.run_until_cancelled(self.journal.flushed()).await;
         loop {
@@ -195,8 +195,8 @@ impl Calls {
     pub fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
         let mut requests = self.requests.lock();
         if self.journal.replica().is_some() {
-            // This process goes on with what it has been asked itself. Of a request without an answer, the
-            // table knows the present state: its replica may only have been frozen.
+            // This process goes on with what it has been asked itself. Of a request without an
+            // answer, the table knows the present state: its replica may only have been frozen.
             kept.retain(|(key, record)| record.answer.is_some() && requests.get(key).is_none());
         }
         let restore = |(key, mut record): (RequestKey, RequestRecord)| {

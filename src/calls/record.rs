@@ -260,8 +260,8 @@ impl CallRecorder {
     ///    then hears that the answer is lost.
     /// 3. The journal writes both in one piece, and says what is to be posted. Another replica may
     ///    have answered the call: the first durable answer is the call's, so that all posts of it
-    ///    have one body. The body is empty if another driver answers the call, or may: that of another
-    ///    replica, or of the next process, if this one's journal was closed first.
+    ///    have one body. The body is empty if another driver answers the call, or may: that of
+    ///    another replica, or of the next process, if this one's journal was closed first.
     /// 4. If the disk fails, the answer is posted nevertheless, and written when the disk works
     ///    again. A process that begins before that says that the outcome is unknown, and MANTYX,
     ///    which has the answer, ignores that.

@@ -1,4 +1,5 @@
-//! Hands an admitted call to its backend, and has a person asked what the call's server asks meanwhile.
+//! Hands an admitted call to its backend, and has a person asked what the call's server asks
+//! meanwhile.
 //!
 //! Must not: check a call (`execute` has), or know what a question is.
 
@@ -11,8 +12,8 @@ use crate::backend::CallOutcome;
 use crate::model::Answer;
 
 impl Calls {
-    /// Has the backend make an admitted call. If the call then fails, its error also says what became
-    /// of its server's question.
+    /// Has the backend make an admitted call. If the call then fails, its error also says what
+    /// became of its server's question.
     pub(super) async fn send(&self, call: &ActiveCall) -> Result<CallOutcome, Deferred> {
         let context = call.context();
         let mut answered = pin!(self.backends.call(&context));

@@ -19,7 +19,8 @@ use crate::model::{question, string_member};
 pub(super) struct Settings {
     #[command(subcommand)]
     decision: Option<Decision>,
-    /// Prints JSON, as GET /v1/approvals gives it; of a decision, what became of the call's question
+    /// Prints JSON, as GET /v1/approvals gives it; of a decision, what became of the call's
+    /// question
     #[arg(long, global = true)]
     json: bool,
 }

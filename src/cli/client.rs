@@ -137,8 +137,8 @@ impl Client {
             None => (None, state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?),
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
-        // TLS may require a client certificate; on the unix socket, a token always suffices, and a user
-        // may need none.
+        // TLS may require a client certificate; on the unix socket, a token always suffices, and a
+        // user may need none.
         let needs_socket = tcp.is_empty() || tls.is_some() || token.is_none();
         let socket = unix.as_ref().filter(|_| needs_socket);
         let (http, base, place) = match (socket, address(tcp)) {
@@ -180,7 +180,8 @@ impl Client {
         })
     }
 
-    /// The state directory, for a sentence; it is not known of a daemon that was named by its address.
+    /// The state directory, for a sentence; it is not known of a daemon that was named by its
+    /// address.
     fn known_in(&self) -> String {
         let dir = self.state.path();
         if dir.as_os_str().is_empty() { String::new() } else { format!(" in {}", dir.display()) }

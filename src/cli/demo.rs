@@ -57,7 +57,8 @@ pub(super) async fn demo(env: &Environment, runtime: Option<Runtime>, stay: bool
 }
 
 /// Runs the bridge for as long as `show` takes, which may be `limit`, or until a person ends it;
-/// `more` are further keys of its configuration. `show` gets a client of the bridge, and its address.
+/// `more` are further keys of its configuration. `show` gets a client of the bridge, and its
+/// address.
 async fn with_bridge(
     env: &Environment,
     more: &str,

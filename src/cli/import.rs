@@ -3,8 +3,8 @@
 //!
 //! `sections` finds the servers, `entry` translates one, `references`, `hiding` and `secrets` its
 //! texts. Everything is carried over, or named with the path of its key. What may restrict a server
-//! and is not understood turns the server off, as otherwise a model would get tools that were denied:
-//! a key of the entry (`entry`) or one at the top of the file (`beside`).
+//! and is not understood turns the server off, as otherwise a model would get tools that were
+//! denied: a key of the entry (`entry`) or one at the top of the file (`beside`).
 //!
 //! Must not: print a secret, or start a program of the file.
 
@@ -87,8 +87,9 @@ impl Imported {
         self.add(&absolute, &file.text, env).map_err(failed)
     }
 
-    /// Adds the servers of the file at `path` with this text. The variables that the file refers to are
-    /// noted first: otherwise one of them could come to stand for a secret of an earlier server.
+    /// Adds the servers of the file at `path` with this text. The variables that the file refers to
+    /// are noted first: otherwise one of them could come to stand for a secret of an earlier
+    /// server.
     fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
         let members = formats::parse(path, text)?;
         let root = Root { members: &members, is_yaml: formats::is_yaml(path) };
@@ -271,7 +272,8 @@ fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Opti
     Some(format!("{}: {}", problem.path, without_values(words, &entry)))
 }
 
-/// Whether the entry itself is wrong, and not this machine, where a variable or a file may be missing.
+/// Whether the entry itself is wrong, and not this machine, where a variable or a file may be
+/// missing.
 fn is_refusal(problem: &Problem) -> bool {
     if problem.path.ends_with(".envFile") {
         return problem.message.contains(" reference");

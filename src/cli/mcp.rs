@@ -1,5 +1,5 @@
-//! `mantyx-bridge mcp`: the running daemon as an MCP server over stdio, for clients that start their
-//! servers themselves.
+//! `mantyx-bridge mcp`: the running daemon as an MCP server over stdio, for clients that start
+//! their servers themselves.
 //!
 //! It is thin: each line of the client goes to the daemon's `/mcp`, and the answers are printed. It
 //! outlives a restart of the daemon: it begins the client's session again, unseen by the client.
@@ -58,8 +58,8 @@ struct Link {
     daemon: Mutex<Option<Arc<Client>>>,
     out: mpsc::Sender<String>,
     session: Arc<AsyncMutex<Session>>,
-    /// The requests without an answer, by their id, and whether they belong to no session. Over HTTP,
-    /// closing the connection cancels such a request.
+    /// The requests without an answer, by their id, and whether they belong to no session. Over
+    /// HTTP, closing the connection cancels such a request.
     open: Mutex<HashMap<String, (CancellationToken, bool)>>,
     tasks: TaskTracker,
     /// Cancelled when nothing is to be answered any more.
@@ -90,8 +90,8 @@ struct Message {
     is_stateless: bool,
 }
 
-/// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that this
-/// command was given.
+/// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that
+/// this command was given.
 pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> Outcome {
     // The program starts its servers in a directory of its own.
     let config =
@@ -128,7 +128,8 @@ pub(super) async fn mcp(place: Place) -> Outcome {
         drop(done);
     });
     let (lines, mut read) = mpsc::channel(WAITING);
-    // A blocked read of stdin cannot be cancelled, so it has a thread that the process leaves behind.
+    // A blocked read of stdin cannot be cancelled, so it has a thread that the process leaves
+    // behind.
     std::thread::spawn(move || {
         for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
             if lines.blocking_send(line).is_err() {

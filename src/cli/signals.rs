@@ -11,9 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Outcome;
 
-/// Keeps SIGHUP from ending a `serve` that has only just begun: who changes the file may send it at any
-/// time, and the file is read later anyway. `args` are those of the command line. Call this first of
-/// all, as a signal that comes earlier ends the process.
+/// Keeps SIGHUP from ending a `serve` that has only just begun: who changes the file may send it at
+/// any time, and the file is read later anyway. `args` are those of the command line. Call this
+/// first of all, as a signal that comes earlier ends the process.
 pub fn survive_hangup(args: impl Iterator<Item = OsString>) {
     if !is_serve(args) {
         return;

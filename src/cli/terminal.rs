@@ -44,14 +44,14 @@ pub(super) fn one_line(text: &str) -> String {
     plain(text.trim()).replace(['\n', '\t'], " ")
 }
 
-/// A peer's text of several lines as a part of a message: none but the first begins a line, or a peer
-/// could write a line that looks like the bridge's.
+/// A peer's text of several lines as a part of a message: none but the first begins a line, or a
+/// peer could write a line that looks like the bridge's.
 pub(super) fn inset(text: &str) -> String {
     plain(text.trim()).replace('\n', "\n  ")
 }
 
-/// JSON in which what steers a terminal is escaped, also where a program reads it: to a JSON reader,
-/// both are the same text.
+/// JSON in which what steers a terminal is escaped, also where a program reads it: to a JSON
+/// reader, both are the same text.
 fn json(text: &str) -> String {
     text.split_inclusive('\n').map(plain_json).collect()
 }

@@ -133,8 +133,8 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
     print_page(&page)
 }
 
-/// The daemon's refs with the member `injected` of its status, cut down to the backend `of`. The refs
-/// stay byte for byte what a spec gets.
+/// The daemon's refs with the member `injected` of its status, cut down to the backend `of`. The
+/// refs stay byte for byte what a spec gets.
 fn with_costs(refs: &str, mut injected: Vec<Injected>, of: Option<&str>) -> Outcome<String> {
     if let Some(name) = of {
         for app in &mut injected {

@@ -65,8 +65,8 @@ impl Environment {
         self.filled_var(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
-    /// The user's directory for files of one kind: the one in the variable `name`, else `path` below
-    /// the home directory (XDG Base Directory).
+    /// The user's directory for files of one kind: the one in the variable `name`, else `path`
+    /// below the home directory (XDG Base Directory).
     pub fn users_directory(&self, name: &str, path: &str) -> Option<PathBuf> {
         self.directory(name).or_else(|| Some(Path::new(self.filled_var("HOME")?).join(path)))
     }

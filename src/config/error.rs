@@ -112,8 +112,8 @@ impl Problem {
 }
 
 impl Snippet {
-    /// `line`, which `place` is in, with `mask` for each of the `hidden` parts; these are in order, and
-    /// in bytes of the line.
+    /// `line`, which `place` is in, with `mask` for each of the `hidden` parts; these are in order,
+    /// and in bytes of the line.
     pub(super) fn new(line: &str, place: Place, hidden: &[Range<usize>], mask: &str) -> Self {
         let byte_of =
             |column: usize| line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);

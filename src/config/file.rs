@@ -65,8 +65,8 @@ pub struct ConfigFile {
 type TextHash = [u8; 32];
 
 impl ConfigFile {
-    /// Reads and checks the file at `path`. A backend whose entry refers to something that is missing
-    /// is [`Target::Unresolved`].
+    /// Reads and checks the file at `path`. A backend whose entry refers to something that is
+    /// missing is [`Target::Unresolved`].
     pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
         let mut file = Self { path, env, last: None, mistakes: None };
         Ok((file.reload()?, file))
@@ -116,8 +116,8 @@ impl Config {
         whole(Self::of_file(env.read(path), path, env)?)
     }
 
-    /// [`Self::load`], but a backend that refers to something missing is [`Target::Unresolved`]: one
-    /// variable that is not set does not keep the other backends from being checked.
+    /// [`Self::load`], but a backend that refers to something missing is [`Target::Unresolved`]:
+    /// one variable that is not set does not keep the other backends from being checked.
     pub fn load_what_resolves(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         Self::of_file(env.read(path), path, env).map(|(config, _)| config)
     }

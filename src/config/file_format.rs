@@ -44,8 +44,8 @@ pub struct File {
     /// Where the token, catalogs and the journal are kept. Default: `$STATE_DIRECTORY`, else
     /// `$XDG_STATE_HOME/mantyx-bridge`, else `$HOME/.local/state/mantyx-bridge`.
     pub state_dir: Option<At<String>>,
-    /// The journal in PostgreSQL, which replicas of the bridge share (docs/scaling.md). Default: a file
-    /// in `state_dir`.
+    /// The journal in PostgreSQL, which replicas of the bridge share (docs/scaling.md). Default: a
+    /// file in `state_dir`.
     pub state: Option<At<State>>,
     /// `token` (the default): every caller shows a token. `off`: no caller does. The bridge refuses
     /// `off` unless every listener is a loopback address or a unix socket.
@@ -248,7 +248,8 @@ pub struct Condition {
     pub gt: Option<At<f64>>,
     /// The number is less than this.
     pub lt: Option<At<f64>>,
-    /// The text, number or boolean matches this glob, as it is or as a path without `.`, `..`, `//`.
+    /// The text, number or boolean matches this glob, as it is or as a path without `.`, `..`,
+    /// `//`.
     pub glob: Option<At<String>>,
 }
 
@@ -266,23 +267,23 @@ backend_entry! {
         pub command: Option<At<String>>,
         /// Its arguments.
         pub args: Option<List<Scalar>>,
-        /// Its environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and certificates,
-        /// and `programs.env`. In `args`, `${NAME}` stands for one of these first.
+        /// Its environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and
+        /// certificates, and `programs.env`. In `args`, `${NAME}` stands for one of these first.
         pub env: Option<Named<Scalar>>,
         /// A file with more of its environment, one NAME=value a line; `env` wins.
         #[serde(rename = "envFile")]
         pub env_file: Option<At<String>>,
         /// The directory that it is started in.
         pub cwd: Option<At<String>>,
-        /// Which files are hidden from the program. Left out: the bridge's own files, where the system
-        /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
-        /// all but the listed files and those that any program needs to run. `off`: none
-        /// (docs/programs.md).
+        /// Which files are hidden from the program. Left out: the bridge's own files, where the
+        /// system allows that. `secrets`: Landlock keeps the program from them. A map with `read`
+        /// and `write`: all but the listed files and those that any program needs to run. `off`:
+        /// none (docs/programs.md).
         pub sandbox: Option<At<SandboxValue>>,
         /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
         /// socket: `unix:/run/x.sock`, where the path is `/mcp`, `unix:/run/x.sock:/path`, or
-        /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has
-        /// another.
+        /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers`
+        /// has another.
         #[serde(alias = "serverUrl")]
         pub url: Option<At<String>>,
         /// Sent with every request to `url`, and to nowhere else.
@@ -291,36 +292,39 @@ backend_entry! {
         /// does not know that.
         #[serde(alias = "type")]
         pub transport: Option<At<McpTransport>>,
-        /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked, such as
-        /// changes of its tools. With HTTP+SSE, it needs the stream in any case. Default: `true`.
+        /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked,
+        /// such as changes of its tools. With HTTP+SSE, it needs the stream in any case. Default:
+        /// `true`.
         pub listen: Option<At<bool>>,
         /// `true`: the bridge ignores the entry.
         pub disabled: Option<At<bool>>,
-        /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+        /// The hosts that have it, where replicas run on several hosts. On others, the entry is
+        /// ignored.
         pub only_on: Option<List<String>>,
         /// Put before the name of each tool. Default: `<name>_`. `""` for none.
         pub prefix: Option<At<String>>,
         /// Which tools the bridge offers, and their names.
         pub tools: Option<Tools>,
-        /// `all` gives a run all its tools. `search` gives it two tools in place of them, one to find
-        /// tools and one to call what was found. `auto` searches above 100 tools, or an estimated 20,000
-        /// tokens of definitions. Default: `all`.
+        /// `all` gives a run all its tools. `search` gives it two tools in place of them, one to
+        /// find tools and one to call what was found. `auto` searches above 100 tools, or an
+        /// estimated 20,000 tokens of definitions. Default: `all`.
         pub offer: Option<At<OfferMode>>,
         /// Globs of the tools that a run is given in any case, by the server's own names.
         pub always: Option<List<String>>,
         /// For a program: `eager` or `lazy`. Default: `programs.start`.
         pub start: Option<At<StartMode>>,
-        /// For a program: ends it when nothing has used it for so long. Default: `programs.idle_stop`.
+        /// For a program: ends it when nothing has used it for so long. Default:
+        /// `programs.idle_stop`.
         pub idle_stop: Option<At<DurationOrOff>>,
         /// For a program: how long it may take to start. Default: `programs.start_timeout`.
         pub start_timeout: Option<At<DurationText>>,
         /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
-        /// all. The word `destructive` stands for tools that may destroy something, by the server's own
-        /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule
-        /// stands for calls with certain arguments.
+        /// all. The word `destructive` stands for tools that may destroy something, by the server's
+        /// own hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A
+        /// rule stands for calls with certain arguments.
         pub approve: Option<At<Globs>>,
-        /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
-        /// made once more if the connection breaks before its answer comes.
+        /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool
+        /// is made once more if the connection breaks before its answer comes.
         pub trust_annotations: Option<At<bool>>,
         /// The token for a server with a `url`.
         pub auth: Option<At<BackendAuth>>,
@@ -328,19 +332,19 @@ backend_entry! {
         pub tls: Option<At<ServerTls>>,
     }
     common {
-        /// A call that takes longer is answered with an id and goes on; the model fetches its result
-        /// later, with the tool `bridge_call_result`. Default: `off`.
+        /// A call that takes longer is answered with an id and goes on; the model fetches its
+        /// result later, with the tool `bridge_call_result`. Default: `off`.
         pending_after,
         /// Calls that may run at once. Default: 16, for a program 4.
         concurrency,
     }
     discovered {
-        /// Time from one refresh of its catalog to the next. Default: what the server says of its list
-        /// (`ttlMs`), between `30s` and `1h`, or `refresh.interval`.
+        /// Time from one refresh of its catalog to the next. Default: what the server says of its
+        /// list (`ttlMs`), between `30s` and `1h`, or `refresh.interval`.
         refresh,
-        /// Applies to a tool that now describes itself otherwise than the operator has accepted. `warn`
-        /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does
-        /// not compare. The first description is accepted. Default: `warn`.
+        /// Applies to a tool that now describes itself otherwise than the operator has accepted.
+        /// `warn` reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`.
+        /// `off` does not compare. The first description is accepted. Default: `warn`.
         pin,
     }
 }
@@ -351,8 +355,8 @@ backend_entry! {
 pub struct Tools {
     /// Globs of the tools to offer, by the server's own names. Left out: all.
     pub allow: Option<List<String>>,
-    /// Globs of the tools not to offer, whatever `allow` says. With a rule, the tool stays on offer,
-    /// and calls with such arguments are refused.
+    /// Globs of the tools not to offer, whatever `allow` says. With a rule, the tool stays on
+    /// offer, and calls with such arguments are refused.
     pub deny: Option<At<Globs>>,
     /// The server's name of a tool to the name that replaces it, before the prefix.
     pub rename: Option<Named<String>>,
@@ -375,13 +379,14 @@ backend_entry! {
         pub headers: Option<Named<Scalar>>,
         /// Replaces the description that the model sees.
         pub description: Option<At<String>>,
-        /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
+        /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing
+        /// else.
         pub transport: Option<At<A2aBinding>>,
         /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
         /// port of the same host, which gRPC often has, counts as another host.
         pub allow_hosts: Option<List<String>>,
-        /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
-        /// one tool has, or a rule for some messages.
+        /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which
+        /// its one tool has, or a rule for some messages.
         pub approve: Option<At<Globs>>,
         /// The token for the fetch of the card and for every call.
         pub auth: Option<At<BackendAuth>>,
@@ -391,8 +396,8 @@ backend_entry! {
         pub signature: Option<At<CardSignature>>,
     }
     common {
-        /// A call that takes longer is answered with an id and goes on; the model fetches its result
-        /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
+        /// A call that takes longer is answered with an id and goes on; the model fetches its
+        /// result later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
         /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
         pending_after,
         /// Calls that may run at once. Default: 16.
@@ -401,9 +406,9 @@ backend_entry! {
     discovered {
         /// Time from one refresh of its card to the next. Default: `refresh.interval`.
         refresh,
-        /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
-        /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
-        /// compare. The first card is accepted. Default: `warn`.
+        /// Applies to an agent whose card is not the one that the operator has accepted. `warn`
+        /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off`
+        /// does not compare. The first card is accepted. Default: `warn`.
         pin,
     }
 }
@@ -451,7 +456,8 @@ pub struct BackendOauth {
     pub client_id: Option<At<Scalar>>,
     /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
-    /// Where the secret stands: `basic` in a header, `post` in the body. Left out: what the issuer takes.
+    /// Where the secret stands: `basic` in a header, `post` in the body. Left out: what the issuer
+    /// takes.
     pub client_auth: Option<At<ClientAuth>>,
     /// In its place, the private key that signs (`private_key_jwt`), as a reference: PEM, PKCS #8.
     pub private_key: Option<At<Scalar>>,
@@ -477,21 +483,22 @@ backend_entry! {
         pub http: Option<At<LocalHttp>>,
         /// `true`: nothing is executed, and a call's arguments are its result.
         pub internal: Option<At<bool>>,
-        /// The program for a call and its own arguments, without a shell. It gets the call's arguments
-        /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
-        /// with stderr.
+        /// The program for a call and its own arguments, without a shell. It gets the call's
+        /// arguments as JSON on stdin, and prints the result on stdout. An exit status other than 0
+        /// is an error with stderr.
         pub command: Option<List<Scalar>>,
-        /// The program's environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and
-        /// certificates, and `programs.env`.
+        /// The program's environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies
+        /// and certificates, and `programs.env`.
         pub env: Option<Named<Scalar>>,
         /// The directory that the program is started in.
         pub cwd: Option<At<String>>,
-        /// Which files are hidden from the program. Left out: the bridge's own files, where the system
-        /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
-        /// all but the listed files and those that any program needs to run. `off`: none
-        /// (docs/programs.md).
+        /// Which files are hidden from the program. Left out: the bridge's own files, where the
+        /// system allows that. `secrets`: Landlock keeps the program from them. A map with `read`
+        /// and `write`: all but the listed files and those that any program needs to run. `off`:
+        /// none (docs/programs.md).
         pub sandbox: Option<At<SandboxValue>>,
-        /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+        /// The hosts that have it, where replicas run on several hosts. On others, the entry is
+        /// ignored.
         pub only_on: Option<List<String>>,
         /// The JSON Schema of its result, which reaches MANTYX unchanged.
         #[serde(rename = "outputSchema")]
@@ -499,8 +506,8 @@ backend_entry! {
         /// `true`: tells the model not to call it again while it works.
         #[serde(rename = "longRunning")]
         pub long_running: Option<At<bool>>,
-        /// `true`: it changes nothing. So MANTYX may have it called beside other such tools, and a call
-        /// whose connection broke is made once more.
+        /// `true`: it changes nothing. So MANTYX may have it called beside other such tools, and a
+        /// call whose connection broke is made once more.
         #[serde(rename = "readOnly")]
         pub read_only: Option<At<bool>>,
         /// `true`: its result stays in the session's history for later turns.
@@ -510,8 +517,8 @@ backend_entry! {
         pub timeout: Option<At<DurationText>>,
     }
     common {
-        /// A call that takes longer is answered with an id and goes on; the model fetches its result
-        /// later, with the tool `bridge_call_result`. Default: `off`.
+        /// A call that takes longer is answered with an id and goes on; the model fetches its
+        /// result later, with the tool `bridge_call_result`. Default: `off`.
         pending_after,
         /// Calls that may run at once. Default: 16, for a program 4.
         concurrency,

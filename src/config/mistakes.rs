@@ -1,4 +1,5 @@
-//! What is wrong with a configuration, and what to do about it, in words: a function for each mistake.
+//! What is wrong with a configuration, and what to do about it, in words: a function for each
+//! mistake.
 //!
 //! Must not: decide what is a mistake.
 

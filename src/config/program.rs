@@ -70,9 +70,9 @@ impl Program {
         quoted(&self.argv())
     }
 
-    /// What to write in place of a command line for Windows: `npx -y x` for `cmd /c npx -y x`, and for
-    /// `npx.cmd -y x`. Files of other products are written on one system and read on another, where
-    /// such a program does not exist.
+    /// What to write in place of a command line for Windows: `npx -y x` for `cmd /c npx -y x`, and
+    /// for `npx.cmd -y x`. Files of other products are written on one system and read on another,
+    /// where such a program does not exist.
     pub fn without_windows(&self) -> Option<String> {
         let name = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
         let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));

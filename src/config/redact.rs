@@ -1,7 +1,7 @@
 //! Hides secrets in the source lines and messages that tell of mistakes in bridge.yaml.
 //!
-//! What fits the file format is judged by its key. What does not fit may be anything, such as a token
-//! below a mistyped key, so no value of it is shown, whatever its shape.
+//! What fits the file format is judged by its key. What does not fit may be anything, such as a
+//! token below a mistyped key, so no value of it is shown, whatever its shape.
 //!
 //! Must not: be the only guard. Resolved references never come near a message.
 
@@ -112,8 +112,8 @@ impl<'t> Redactor<'t> {
         hidden
     }
 
-    /// Notes the places of all keys and values, and hides what follows the name in a key: someone has
-    /// written `NAME=value` or `Name: value` as a whole.
+    /// Notes the places of all keys and values, and hides what follows the name in a key: someone
+    /// has written `NAME=value` or `Name: value` as a whole.
     fn keys(&mut self, node: &Node) {
         match &node.kind {
             Kind::Map(entries) => {
@@ -206,7 +206,8 @@ impl<'t> Redactor<'t> {
         }
     }
 
-    /// Hides the part `source` of the file without its references, its quotes and the word `Bearer`.
+    /// Hides the part `source` of the file without its references, its quotes and the word
+    /// `Bearer`.
     fn pieces(&mut self, source: Range<usize>) {
         let text = self.text.get(source.clone()).unwrap_or_default();
         let mut inner = text;

@@ -1,4 +1,5 @@
-//! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, and `$${` for a plain `${`.
+//! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, and `$${` for a plain
+//! `${`.
 //!
 //! Must not: put the value of a reference into a message.
 
@@ -249,8 +250,8 @@ impl Part {
     }
 }
 
-/// The end of the reference that begins at `at` in `text`. `None` if there is none that may be shown:
-/// its name is one, and it has no default.
+/// The end of the reference that begins at `at` in `text`. `None` if there is none that may be
+/// shown: its name is one, and it has no default.
 pub(super) fn reference_end(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?.strip_prefix("${")?;
     let Some((inside, _)) = rest.split_once('}') else {
@@ -260,8 +261,8 @@ pub(super) fn reference_end(text: &str, at: usize) -> Option<usize> {
     if shown_inside(inside) == inside { Some(at + 3 + inside.len()) } else { None }
 }
 
-/// The text between `${` and `}` as messages have it: a default may be a secret, and so may what names
-/// nothing.
+/// The text between `${` and `}` as messages have it: a default may be a secret, and so may what
+/// names nothing.
 fn shown_inside(inside: &str) -> Cow<'_, str> {
     let name = inside.split(":-").next().unwrap_or_default();
     let names_something = match name.split_once(':') {

@@ -62,8 +62,8 @@ pub enum SandboxValue {
     Lists(Sandbox),
 }
 
-/// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
-/// which keeps the order of the keys.
+/// A map that is a JSON Schema. Only its place is read here: its content is taken from the
+/// document, which keeps the order of the keys.
 pub struct SchemaMap;
 
 words! {
@@ -130,8 +130,8 @@ pub enum ClientAuth {
     Post,
 }
 
-/// How each of these values is read: what it may be, its piece of the JSON Schema, in place, and the
-/// values that are taken.
+/// How each of these values is read: what it may be, its piece of the JSON Schema, in place, and
+/// the values that are taken.
 macro_rules! scalars {
     ($($name:ident as $form:ident: $expected:expr, |$generator:ident| $schema:expr, { $($visit:tt)* })*) => {$(
         impl<'de> Deserialize<'de> for $name {

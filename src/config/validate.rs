@@ -131,8 +131,8 @@ impl<'a> Validator<'a> {
     }
 
     /// The bridge's own files, which no program may read: this file, the state directory, and every
-    /// file with a secret or a private key that this file names. A program that could write a note of
-    /// a running daemon could have the command line show the operator's secret to it.
+    /// file with a secret or a private key that this file names. A program that could write a note
+    /// of a running daemon could have the command line show the operator's secret to it.
     fn hidden(&self, listen: Option<&Listen>, state_dir: Option<&PathBuf>) -> Arc<[PathBuf]> {
         let file = self.file.file_name().map(|name| self.directory.join(name));
         let key = listen.and_then(|listen| listen.tls.as_ref()).map(|files| files.key.clone());

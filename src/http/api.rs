@@ -177,8 +177,8 @@ impl Api {
         answer.await
     }
 
-    /// Has an answer for `app` written in a turn of that app: a large one takes milliseconds, in which no
-    /// other request would be served.
+    /// Has an answer for `app` written in a turn of that app: a large one takes milliseconds, in
+    /// which no other request would be served.
     async fn write(
         &self,
         app: &AppName,
@@ -195,15 +195,16 @@ impl Api {
 
     /// The JSON body of a request. The error is the refusal, for the app.
     ///
-    /// Once the body is there, the caller is authenticated again: a body can take an hour to arrive.
+    /// Once the body is there, the caller is authenticated again: a body can take an hour to
+    /// arrive.
     async fn read_json(&self, incoming: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
         let body = json_body(&mut incoming.request, limit).await?;
         self.renew(incoming)?;
         Ok(body)
     }
 
-    /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have removed
-    /// the app, or given it another token or other rights, and the session may have ended.
+    /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have
+    /// removed the app, or given it another token or other rights, and the session may have ended.
     fn renew(&self, incoming: &mut ApiRequest) -> Answered<()> {
         let ApiRequest { caller, request, .. } = incoming;
         if caller.in_session && self.sessions.token(request.headers()).is_none() {
@@ -316,7 +317,8 @@ fn takes_format(runtime: &Runtime, format: Format) -> bool {
     }
 }
 
-/// The members by which a definition has hsafa wait up to `timeout` for the bridge's answer to a call.
+/// The members by which a definition has hsafa wait up to `timeout` for the bridge's answer to a
+/// call.
 fn external_members(timeout: Duration) -> String {
     format!(",\"executionType\":\"external\",\"timeout\":{}", timeout.as_millis())
 }

@@ -270,9 +270,9 @@ impl Authenticator {
         }
     }
 
-    /// The caller of the request's session, if a session opens a route with this `access`. To make calls
-    /// or decide on them, the session's key is needed as well: the browser sends a cookie with each
-    /// request to the host, also with one that another program's page has begun.
+    /// The caller of the request's session, if a session opens a route with this `access`. To make
+    /// calls or decide on them, the session's key is needed as well: the browser sends a cookie
+    /// with each request to the host, also with one that another program's page has begun.
     fn session_caller<B>(
         &self,
         access: Access,

@@ -29,8 +29,8 @@ use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// A handler's answer, or a value on the way to it. `Err` is a refusal, or another answer that comes
-/// early; callers get both alike.
+/// A handler's answer, or a value on the way to it. `Err` is a refusal, or another answer that
+/// comes early; callers get both alike.
 pub type Answered<T = Response<Body>> = Result<T, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -109,8 +109,8 @@ fn for_apps(kind: RouteKind, after_hang_up: AfterHangUp) -> RouteRules {
 
 /// What holds for requests with `method` on a route of MANTYX's.
 ///
-/// What creates or ends something at MANTYX runs to its end even if the app hangs up: dropped in the
-/// middle, it could have its effect there without a driver here.
+/// What creates or ends something at MANTYX runs to its end even if the app hangs up: dropped in
+/// the middle, it could have its effect there without a driver here.
 fn rules_of_proxied(route: &Proxied, method: &Method) -> RouteRules {
     use AfterHangUp::{Dropped, ForAWhile, ToItsEnd};
     let traced = match route {

@@ -58,9 +58,9 @@ impl Service {
     }
 
     /// Answers one request; `let_in` is called if it is authenticated, with its app where there are
-    /// others, and says whether the connection may be used for it. Without `let_in`, its
-    /// connection has no regular slot: the request is refused, unless its route is open to anyone,
-    /// so that health checks still get their answer.
+    /// others, and says whether the connection may be used for it. Without `let_in`, its connection
+    /// has no regular slot: the request is refused, unless its route is open to anyone, so that
+    /// health checks still get their answer.
     pub async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -96,8 +96,8 @@ impl Service {
         }
     }
 
-    /// Lets a request of `caller` in, and counts it until the returned value is dropped. A route that is
-    /// open to anyone is for health checks, which no app may keep from being answered.
+    /// Lets a request of `caller` in, and counts it until the returned value is dropped. A route
+    /// that is open to anyone is for health checks, which no app may keep from being answered.
     fn make_room(
         &self,
         caller: Option<&Caller>,

@@ -45,8 +45,8 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("letters, digits and marks")
 });
 
-/// The documents that were sent before. Each is written once, and all answers share its bytes: anyone may
-/// ask for the form on thousands of streams, and read none of them.
+/// The documents that were sent before. Each is written once, and all answers share its bytes:
+/// anyone may ask for the form on thousands of streams, and read none of them.
 static WRITTEN: LazyLock<Mutex<BTreeMap<Document, Bytes>>> = LazyLock::new(Mutex::default);
 
 /// One of the documents.

@@ -2,9 +2,9 @@
 //! wait. Such an answer can have many megabytes, and take a second of a processor.
 //!
 //! Each app has one written at a time, and all apps together use half of the processors. So an app
-//! that asks for many delays its own requests, and not the calls of others. An answer is written on a
-//! thread for such work, and counted for its app until the client has read it. Large bodies are read in
-//! the same turns.
+//! that asks for many delays its own requests, and not the calls of others. An answer is written on
+//! a thread for such work, and counted for its app until the client has read it. Large bodies are
+//! read in the same turns.
 //!
 //! Must not: know what an answer says.
 
@@ -89,8 +89,8 @@ impl Views {
         Self { apps: Mutex::default(), processors: Arc::new(Semaphore::new(count)) }
     }
 
-    /// Has `write` write an answer for `app`. If the caller goes away meanwhile, the answer is dropped
-    /// once it is written.
+    /// Has `write` write an answer for `app`. If the caller goes away meanwhile, the answer is
+    /// dropped once it is written.
     ///
     /// # Errors
     ///
@@ -171,8 +171,9 @@ impl Views {
     }
 }
 
-/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself. Without
-/// this, an app that does not read could fill the memory with answers that repeat its own requests.
+/// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself.
+/// Without this, an app that does not read could fill the memory with answers that repeat its own
+/// requests.
 pub async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
     if response::is_counted(&answer) {
         return Ok(answer);

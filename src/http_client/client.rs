@@ -49,8 +49,8 @@ impl Client {
         Self::with(Reuse::UNKNOWN, settings)
     }
 
-    /// A client for a server that may speak HTTP/2. Until its first answer shows that it does not, an idle
-    /// connection counts as usable for long: such a server announces the end of one.
+    /// A client for a server that may speak HTTP/2. Until its first answer shows that it does not,
+    /// an idle connection counts as usable for long: such a server announces the end of one.
     pub(super) fn sharing(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
         Self::with(Reuse::LONGEST, settings)
     }

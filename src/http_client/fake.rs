@@ -1,5 +1,5 @@
-//! An HTTP server that answers each request as a closure says and remembers what it saw, and a clock
-//! that runs fast.
+//! An HTTP server that answers each request as a closure says and remembers what it saw, and a
+//! clock that runs fast.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -75,8 +75,8 @@ impl Names {
     /// The addresses of `name` that the bridge may call.
     fn allowed(self, name: &str, all: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
         let addresses = without(all, is_link_local).ok_or_else(|| refused(name))?;
-        // A configured proxy may run on this machine under the name `localhost`. Addresses that
-        // a peer names never use it.
+        // A configured proxy may run on this machine under the name `localhost`. Addresses that a
+        // peer names never use it.
         if matches!(self, Self::Elsewhere) && name != "localhost" {
             return without(addresses, is_here)
                 .ok_or_else(|| io::Error::other(format!("{name} leads to this machine")));
@@ -100,8 +100,8 @@ impl Resolve for Names {
     }
 }
 
-/// The addresses that are not bad; `None` if there are some and all are bad. A name without an address
-/// is no refusal: the client reports that it leads nowhere.
+/// The addresses that are not bad; `None` if there are some and all are bad. A name without an
+/// address is no refusal: the client reports that it leads nowhere.
 fn without(mut addresses: Vec<SocketAddr>, is_bad: fn(IpAddr) -> bool) -> Option<Vec<SocketAddr>> {
     let had_some = !addresses.is_empty();
     addresses.retain(|address| !is_bad(address.ip()));

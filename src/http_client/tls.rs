@@ -60,8 +60,8 @@ impl Tls {
         self.identity.is_some()
     }
 
-    /// The settings for a client that speaks `protocols`, as ALPN names them: the first that the server
-    /// speaks.
+    /// The settings for a client that speaks `protocols`, as ALPN names them: the first that the
+    /// server speaks.
     pub(super) fn apply(&self, builder: ClientBuilder, protocols: &[&str]) -> ClientBuilder {
         let Some(authorities) = &self.authorities else {
             let Some(pem) = &self.identity else { return builder };
@@ -83,8 +83,8 @@ impl Tls {
     }
 }
 
-/// The settings of a client that trusts what a file names: authorities, and a server's own certificate
-/// that says it is one, as `openssl req -x509` makes them.
+/// The settings of a client that trusts what a file names: authorities, and a server's own
+/// certificate that says it is one, as `openssl req -x509` makes them.
 fn trusting(
     certificates: &[CertificateDer<'static>],
 ) -> ConfigBuilder<ClientConfig, WantsClientCert> {

@@ -61,8 +61,8 @@ impl Batch {
 }
 
 /// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
-/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit. `None`:
-/// all senders are gone.
+/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit.
+/// `None`: all senders are gone.
 ///
 /// A caller that waits is never held back: every call would take that much longer, twice.
 pub(super) fn gather(jobs: &mpsc::Receiver<Job>) -> Option<Batch> {
@@ -99,14 +99,14 @@ pub(super) struct Group {
 /// The caller that waits for changes to be written.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// Gets whether the changes were written. Changes that were not are dropped: the caller takes back
-    /// what it was about to do.
+    /// Gets whether the changes were written. Changes that were not are dropped: the caller takes
+    /// back what it was about to do.
     Commit(oneshot::Sender<Result<(), NotWritten>>),
-    /// The sender, if there is one, is used when the disk has written the changes or failed. The journal
-    /// keeps what could not be written, and writes it later: what they record has happened.
+    /// The sender, if there is one, is used when the disk has written the changes or failed. The
+    /// journal keeps what could not be written, and writes it later: what they record has happened.
     Keep(Option<oneshot::Sender<()>>),
-    /// As [`Self::Keep`]; gets whether the answer or the request among the changes is the first of its
-    /// key.
+    /// As [`Self::Keep`]; gets whether the answer or the request among the changes is the first of
+    /// its key.
     First(oneshot::Sender<bool>),
     /// Gets the kept answer to this call from the writer of a file. A database is asked without its
     /// writer.

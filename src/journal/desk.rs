@@ -21,9 +21,9 @@ use super::{RETRY, store};
 
 /// A disk whose last sync took longer than this would block the runtime's thread.
 pub(super) const FAST: Duration = Duration::from_millis(2);
-/// How long changes without a waiting caller are held back, so that they share the sync of a commit.
-/// The work that a crash takes with them is repeated: an answer that MANTYX has taken is posted to it
-/// once more.
+/// How long changes without a waiting caller are held back, so that they share the sync of a
+/// commit. The work that a crash takes with them is repeated: an answer that MANTYX has taken is
+/// posted to it once more.
 const HOLD_BACK: Duration = Duration::from_millis(10);
 /// The most bytes, about, that a caller writes.
 const LITTLE: usize = 64 << 10;
@@ -78,9 +78,9 @@ impl Desk {
 
     /// Has what was given written now, by the caller or the thread.
     ///
-    /// A caller never waits for the lock: that would block the runtime's thread for as long as a sync
-    /// takes. After it has written, it looks once more for jobs that came meanwhile. Their callers may
-    /// have found the lock taken, and without the wake nothing would write them.
+    /// A caller never waits for the lock: that would block the runtime's thread for as long as a
+    /// sync takes. After it has written, it looks once more for jobs that came meanwhile. Their
+    /// callers may have found the lock taken, and without the wake nothing would write them.
     pub(super) fn now(&self) {
         // A caller that holds the lock may not have seen this job. The thread may be about to wait.
         let Some(mut guard) = self.side.try_lock() else { return self.wake() };
@@ -109,8 +109,8 @@ impl Desk {
 
     /// Writes what callers do not, until [`Self::stop`]. Blocks the thread.
     ///
-    /// `stops` is read before the queue is emptied: what was given before the stop is then in one of the
-    /// batches below.
+    /// `stops` is read before the queue is emptied: what was given before the stop is then in one
+    /// of the batches below.
     pub(super) fn run(self: &Arc<Self>) {
         *self.thread.lock() = Some(thread::current());
         let mut is_idle = true;
@@ -144,8 +144,8 @@ impl Desk {
         }
     }
 
-    /// Makes the file smaller, if it is too large. Another thread writes the new file, so that commits
-    /// continue meanwhile.
+    /// Makes the file smaller, if it is too large. Another thread writes the new file, so that
+    /// commits continue meanwhile.
     fn compact(self: &Arc<Self>, writer: &mut Writer) {
         if !writer.is_too_large() {
             return;
@@ -168,8 +168,8 @@ impl Desk {
         }
     }
 
-    /// Waits until something is given, or it is time to look at the disk. The flag is set before the
-    /// queue is looked at: a job that comes in between sees the flag and wakes the thread.
+    /// Waits until something is given, or it is time to look at the disk. The flag is set before
+    /// the queue is looked at: a job that comes in between sees the flag and wakes the thread.
     fn sleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
         if self.open.load(Ordering::SeqCst) == 0 && !self.is_urgent.load(Ordering::SeqCst) {

@@ -110,8 +110,8 @@ fn head(file: &[u8]) -> Head {
     }
 }
 
-/// Whether the head has the right checksum with this version: it is one of this version whose version
-/// byte is damaged. As one of a later version, it would keep the bridge from starting.
+/// Whether the head has the right checksum with this version: it is one of this version whose
+/// version byte is damaged. As one of a later version, it would keep the bridge from starting.
 fn is_ours_but_for_the_version(head: &[u8; HEAD]) -> bool {
     let mut mended = *head;
     mended[MAGIC.len()] = VERSION;
@@ -164,9 +164,9 @@ impl<'a> Reader<'a> {
 
     /// Reads to the end of the file, of which `least` bytes were on disk.
     ///
-    /// A frame whose number is too low is no frame of this file: a disk that lost a write may show a
-    /// block of an older file there, with a right checksum. An unfinished frame below `least` is damage,
-    /// not a write that a crash cut short: its writer was told that the frame is on disk.
+    /// A frame whose number is too low is no frame of this file: a disk that lost a write may show
+    /// a block of an older file there, with a right checksum. An unfinished frame below `least` is
+    /// damage, not a write that a crash cut short: its writer was told that the frame is on disk.
     fn read(mut self, least: usize) -> Contents<'a> {
         while self.at < self.file.len() {
             match intact_frame(self.file, self.at) {
@@ -203,8 +203,8 @@ impl<'a> Reader<'a> {
             let frame = intact_frame(self.file, *at);
             frame.is_some_and(|frame| self.next.is_none_or(|next| frame.number >= next))
         });
-        // Of frames that are lost in the middle, `take` tells the count by the numbers. Behind the last
-        // frame, there is no next number.
+        // Of frames that are lost in the middle, `take` tells the count by the numbers. Behind the
+        // last frame, there is no next number.
         let frames = if next_frame.is_some() && self.next.is_some() { Some(0) } else { None };
         let end = next_frame.unwrap_or(self.file.len());
         self.lose(self.at, end - self.at, frames);
@@ -237,8 +237,8 @@ fn intact_frame(file: &[u8], at: usize) -> Option<IntactFrame<'_>> {
     Some(IntactFrame { number: little_long(&head[8..16]), written_at, payload })
 }
 
-/// The length of a frame's changes, or `None` if its head is damaged. The head has a checksum of its
-/// own, as a wrong length would have intact frames behind it count as damaged.
+/// The length of a frame's changes, or `None` if its head is damaged. The head has a checksum of
+/// its own, as a wrong length would have intact frames behind it count as damaged.
 fn parse_head(head: &[u8; FRAME_HEAD]) -> Option<usize> {
     if !head.starts_with(&MARK) || crc32fast::hash(&head[..FRAME_SUM]) != little(&head[FRAME_SUM..])
     {
@@ -247,8 +247,8 @@ fn parse_head(head: &[u8; FRAME_HEAD]) -> Option<usize> {
     usize::try_from(little(&head[4..8])).ok()
 }
 
-/// Whether `tail` is the beginning of a longer frame, as a crash leaves it. Nothing relied on such a
-/// frame, so it is no damage.
+/// Whether `tail` is the beginning of a longer frame, as a crash leaves it. Nothing relied on such
+/// a frame, so it is no damage.
 fn is_cut_short(tail: &[u8]) -> bool {
     match tail.split_first_chunk::<FRAME_HEAD>() {
         None => tail.iter().zip(MARK).all(|(byte, mark)| *byte == mark),

@@ -1,5 +1,5 @@
-//! What the journal and its thread know of each other: how much waits to be written, and how writing
-//! goes.
+//! What the journal and its thread know of each other: how much waits to be written, and how
+//! writing goes.
 //!
 //! Must not: write anything.
 

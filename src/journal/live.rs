@@ -30,8 +30,8 @@ const LOST: &[u8] = b"\"lost\"";
 /// The live records, by their keys as they stand in the file: the same key is always written the
 /// same.
 ///
-/// The writer holds them in memory, as a file that was truncated has none of them any longer. A clone
-/// shares their bytes.
+/// The writer holds them in memory, as a file that was truncated has none of them any longer. A
+/// clone shares their bytes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Live(Records);
 
@@ -100,7 +100,8 @@ impl Key {
 }
 
 impl Live {
-    /// Applies all changes of the file `bytes`, whose records it shares: [`Self::detach`] ends that.
+    /// Applies all changes of the file `bytes`, whose records it shares: [`Self::detach`] ends
+    /// that.
     pub(super) fn from_file(bytes: &Bytes, contents: &Contents<'_>) -> Self {
         let mut live = Self::default();
         for (key, value) in contents.entries() {
@@ -119,8 +120,9 @@ impl Live {
         self.0 = copies;
     }
 
-    /// Keeps `value` under `key` from now on; `None` removes what the key names. A run that ends removes
-    /// all of its calls at once: if one stayed, the next run with its number would answer that call.
+    /// Keeps `value` under `key` from now on; `None` removes what the key names. A run that ends
+    /// removes all of its calls at once: if one stayed, the next run with its number would answer
+    /// that call.
     pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         match (value, key.strip_prefix(b"{\"calls\":")) {
             (Some(value), _) => self.0.insert(key, value),
@@ -261,8 +263,8 @@ impl Live {
         record("loss", self.0.get(LOST)?)
     }
 
-    /// Forgets a loss that was too long ago to matter, and the conversations that have ended: the agent
-    /// that would forget them may no longer be configured.
+    /// Forgets a loss that was too long ago to matter, and the conversations that have ended: the
+    /// agent that would forget them may no longer be configured.
     pub(super) fn forget_old(&mut self, now: Moment, noted: u64) {
         if self.lost().is_some_and(|loss| !loss.matters(now, noted)) {
             self.0.remove(LOST);

@@ -1,5 +1,5 @@
-//! The lock on a journal, and what its file says about the journal: that there has been one, and how
-//! long it was.
+//! The lock on a journal, and what its file says about the journal: that there has been one, and
+//! how long it was.
 //!
 //! Must not: read or write the journal.
 
@@ -20,9 +20,9 @@ const MARK: &[u8] =
 
 /// How far a journal reached on disk.
 ///
-/// The lock file has it without a sync. It outlives the process, and so tells whether a file was made
-/// shorter, at the border of a frame, before the next start. After a power loss it may be older than
-/// the file, and then claims less than there is.
+/// The lock file has it without a sync. It outlives the process, and so tells whether a file was
+/// made shorter, at the border of a frame, before the next start. After a power loss it may be
+/// older than the file, and then claims less than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The number of the file's first frame. Each new file has a higher one.
@@ -45,17 +45,18 @@ pub(super) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A program that is just being started still has the file open, so that closing it here would
-        // not give the lock back at once.
+        // A program that is just being started still has the file open, so that closing it here
+        // would not give the lock back at once.
         self.file.unlock().ok();
     }
 }
 
 impl Lock {
-    /// Locks the journal at `journal`. `has_run`: there has been a journal before. Without the lock, two
-    /// bridges would write one file, and both would make the calls in it.
+    /// Locks the journal at `journal`. `has_run`: there has been a journal before. Without the
+    /// lock, two bridges would write one file, and both would make the calls in it.
     pub(super) fn take(journal: &Path, has_run: bool) -> Result<Self, StoreError> {
-        // A separate file, as compaction replaces the journal's file and a lock on it would be lost.
+        // A separate file, as compaction replaces the journal's file and a lock on it would be
+        // lost.
         let path = journal.with_extension("lock");
         // The directory may have been removed while the bridge ran.
         if let Some(dir) = path.parent() {
@@ -78,8 +79,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Whether the lock file is still where another process would look for it. A lock on a removed file
-    /// keeps no other bridge out.
+    /// Whether the lock file is still where another process would look for it. A lock on a removed
+    /// file keeps no other bridge out.
     pub(super) fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::symlink_metadata(&self.path)) {
             (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
@@ -87,8 +88,9 @@ impl Lock {
         }
     }
 
-    /// Notes in the lock file that there is a journal now. Without the mark, a start after the journal
-    /// was removed would look like the first one, and calls of old runs would be made again.
+    /// Notes in the lock file that there is a journal now. Without the mark, a start after the
+    /// journal was removed would look like the first one, and calls of old runs would be made
+    /// again.
     pub(super) fn mark(&mut self) {
         if !std::mem::replace(&mut self.is_marked, true) {
             self.write_mark();
@@ -101,8 +103,8 @@ impl Lock {
         }
     }
 
-    /// Notes how far the journal reaches. The bytes up to there must be on disk: an extent that claims
-    /// more than a crash leaves would have an intact journal count as damaged.
+    /// Notes how far the journal reaches. The bytes up to there must be on disk: an extent that
+    /// claims more than a crash leaves would have an intact journal count as damaged.
     pub(super) fn note(&self, Extent { first, size }: Extent) {
         // The extent that stays claims less, which is safe.
         self.file.write_all_at(&frames::file_head(first, size), MARK.len() as u64).ok();

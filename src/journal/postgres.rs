@@ -1,9 +1,9 @@
-//! The journal of several replicas, in PostgreSQL. Each run has one owner among them; the other replicas
-//! can read what is kept of it, and take it over when its owner has died or leaves.
+//! The journal of several replicas, in PostgreSQL. Each run has one owner among them; the other
+//! replicas can read what is kept of it, and take it over when its owner has died or leaves.
 //!
-//! A thread writes, as for the file: all that waits goes into one statement, which fails for the runs
-//! that this replica has lost. The keeper is a task: it sends heartbeats, notices the death of others,
-//! and takes over their runs. The two have a connection each, and reading has a third.
+//! A thread writes, as for the file: all that waits goes into one statement, which fails for the
+//! runs that this replica has lost. The keeper is a task: it sends heartbeats, notices the death of
+//! others, and takes over their runs. The two have a connection each, and reading has a third.
 //!
 //! docs/design/replicas.md says what it is not, and how it came about.
 //!
@@ -113,8 +113,8 @@ pub struct Replica {
     doubt: Mutex<Option<&'static str>>,
     /// The identities of this replica's backends, by their names.
     backends: Mutex<BTreeMap<String, String>>,
-    /// A claim may have succeeded without an answer: a run may be this replica's, and no driver knows
-    /// that. The keeper then compares the database with `epochs`.
+    /// A claim may have succeeded without an answer: a run may be this replica's, and no driver
+    /// knows that. The keeper then compares the database with `epochs`.
     claim_in_doubt: AtomicBool,
 }
 
@@ -145,8 +145,9 @@ impl Replica {
         (Arc::new(this), happens)
     }
 
-    /// Whether this replica may dispatch calls: no other can have taken its place. Without this bound,
-    /// a replica that was cut off from the database would send calls that its successor sends again.
+    /// Whether this replica may dispatch calls: no other can have taken its place. Without this
+    /// bound, a replica that was cut off from the database would send calls that its successor
+    /// sends again.
     pub(super) fn holds_lease(&self) -> bool {
         self.lease.holds(clock::since_boot())
     }
@@ -156,20 +157,21 @@ impl Replica {
         self.lease.is_fresh(clock::since_boot())
     }
 
-    /// Whether another replica owns the run. Only the owner's driver may answer or refuse its calls.
+    /// Whether another replica owns the run. Only the owner's driver may answer or refuse its
+    /// calls.
     pub(super) fn has_lost(&self, run: Slot) -> bool {
         self.epochs.lock().get(&run) == Some(&None)
     }
 
-    /// How often this replica has got runs from others. A change is given with this count, so that the
-    /// writer can tell it from those of a later driver of the same run.
+    /// How often this replica has got runs from others. A change is given with this count, so that
+    /// the writer can tell it from those of a later driver of the same run.
     pub(super) fn regained(&self) -> u64 {
         self.regained.lock().0
     }
 
     /// Whether a driver that the run had before has given `change`, by the count of
-    /// [`Self::regained`] at that time. Such a change must not be written: it would overwrite what the
-    /// replica in between, or the driver of today, has recorded.
+    /// [`Self::regained`] at that time. Such a change must not be written: it would overwrite what
+    /// the replica in between, or the driver of today, has recorded.
     fn is_of_earlier(&self, change: &Change, times: u64) -> bool {
         rows::is_of_earlier(change, times, &self.regained.lock().1)
     }
@@ -179,8 +181,8 @@ impl Replica {
         (self.group.lock().clone(), self.member.borrow().map(|member| member.id))
     }
 
-    /// Says which backends this replica has, and how each is reached: it takes over the runs that it can
-    /// serve.
+    /// Says which backends this replica has, and how each is reached: it takes over the runs that
+    /// it can serve.
     pub fn set_backends(&self, backends: BTreeMap<String, String>) {
         *self.backends.lock() = backends;
     }
@@ -208,8 +210,9 @@ impl Replica {
         *self.doubt.lock()
     }
 
-    /// Another replica has taken the place of `member`, and drives all of its runs. Ends the lease and
-    /// all drivers at once: a driver that continued would send calls that the other replica sends, too.
+    /// Another replica has taken the place of `member`, and drives all of its runs. Ends the lease
+    /// and all drivers at once: a driver that continued would send calls that the other replica
+    /// sends, too.
     async fn leave_place(&self, member: Member) {
         let was_member =
             self.member.send_if_modified(|current| current.take_if(|m| *m == member).is_some());

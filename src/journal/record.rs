@@ -50,7 +50,8 @@ pub struct RunRecord {
     #[serde(default)]
     pub read_to: u64,
     pub started_at: Millis,
-    /// The backends of its tools, which a replica has to have that takes it over. A column of its own.
+    /// The backends of its tools, which a replica has to have that takes it over. A column of its
+    /// own.
     #[serde(skip)]
     pub needs: Vec<BackendName>,
     pub ended_at: Option<Millis>,
@@ -122,8 +123,8 @@ pub struct CallRecord {
     pub mcp_server: Option<String>,
     /// Verbatim; `None` once they are no longer needed.
     pub args: Option<Box<RawValue>>,
-    /// The agent run that asks, if other drivers may read the call: one of all replicas sends it, or
-    /// refuses it.
+    /// The agent run that asks, if other drivers may read the call: one of all replicas sends it,
+    /// or refuses it.
     #[serde(skip)]
     pub claim: Option<(Workspace, RunId)>,
     /// Another driver answers the call: that of its agent run, or that of an eval with this agent
@@ -133,8 +134,8 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// The record of a call that has just come, without its content; `seq` is the last event of its run
-    /// that was read.
+    /// The record of a call that has just come, without its content; `seq` is the last event of its
+    /// run that was read.
     pub fn received(seq: u64) -> Self {
         let now = clock::moment();
         Self { seq, received_at: now.wall, received_up: now.up, ..Self::default() }
@@ -148,11 +149,11 @@ impl CallRecord {
         self.handle = None;
     }
 
-    /// By what this driver claims the call in answering it, if it has not sent the call and others may
-    /// read it, too.
+    /// By what this driver claims the call in answering it, if it has not sent the call and others
+    /// may read it, too.
     ///
-    /// Without a claim, a replica whose database was away would answer that the call was not made, while
-    /// the driver of another run makes it.
+    /// Without a claim, a replica whose database was away would answer that the call was not made,
+    /// while the driver of another run makes it.
     pub fn claim_of_refusal(&self) -> Option<&(Workspace, RunId)> {
         match self.stage {
             Stage::Answered if self.attempts == 0 => self.claim.as_ref(),
@@ -198,8 +199,8 @@ pub struct OwnerRecord {
     pub since: Millis,
 }
 
-/// What identifies a run or a session among all that have an owner: its workspace, its collection in
-/// MANTYX's API, and its id.
+/// What identifies a run or a session among all that have an owner: its workspace, its collection
+/// in MANTYX's API, and its id.
 pub type OwnedKey = (Workspace, String, String);
 
 /// What identifies a session: its workspace and its id.
@@ -248,8 +249,8 @@ pub struct RequestRecord {
     /// The body of the answer, once all of its calls have ended. Of a runtime's call: what it is
     /// told if the bridge crashes meanwhile.
     pub answer: Option<Box<RawValue>>,
-    /// The path to which the bridge posts the answer, until the runtime has it. `None` for a request
-    /// of an app.
+    /// The path to which the bridge posts the answer, until the runtime has it. `None` for a
+    /// request of an app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_to: Option<String>,
     /// Tells the requests of two replicas apart; `None` in a file.
@@ -350,15 +351,16 @@ pub enum Change {
     Routes(Stored),
     Run(Slot, RunRecord),
     Call(CallKey, CallRecord),
-    /// A call that is about to be sent. Among drivers that read the same stage of it, one may send it.
+    /// A call that is about to be sent. Among drivers that read the same stage of it, one may send
+    /// it.
     Dispatch(CallKey, CallRecord),
     /// The body to post. Among replicas, the first one that is durable is posted.
     Answer(CallKey, Bytes),
     /// The body to post for a call that has not been sent. Only the replica that drives the run may
     /// write it: another one may be about to send the call.
     Refuse(CallKey, Bytes),
-    /// The body to post in place of one that MANTYX does not take. Only the replica that drives the run
-    /// may write it.
+    /// The body to post in place of one that MANTYX does not take. Only the replica that drives the
+    /// run may write it.
     Replace(CallKey, Bytes),
     /// A run and its calls.
     ForgetRun(Slot),

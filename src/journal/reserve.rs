@@ -1,10 +1,10 @@
 //! The room on the disk that the journal's next file takes.
 //!
 //! A journal becomes smaller, and is repaired, by a new file that is renamed over the old one. On a
-//! disk that is full, by the journal or by other programs, such a file finds no room: the journal would
-//! stay as large as it is, and no call could be made until an operator frees space. So the next file
-//! exists before it is needed. Its blocks are allocated, for as many bytes as the live records take, and
-//! no change is written that the next file could not take in.
+//! disk that is full, by the journal or by other programs, such a file finds no room: the journal
+//! would stay as large as it is, and no call could be made until an operator frees space. So the
+//! next file exists before it is needed. Its blocks are allocated, for as many bytes as the live
+//! records take, and no change is written that the next file could not take in.
 //!
 //! Must not: know what is in a file.
 
@@ -77,7 +77,8 @@ fn ample(bytes: u64) -> u64 {
     bytes + STEP.max(bytes / 4)
 }
 
-/// Allocates the first `bytes` of `file`, or nothing: a part is of no use, and the journal may need it.
+/// Allocates the first `bytes` of `file`, or nothing: a part is of no use, and the journal may need
+/// it.
 fn grow(file: &JournalFile, bytes: u64) -> io::Result<()> {
     let length = file.metadata()?.len();
     allocate(file, bytes).inspect_err(|_| drop(file.set_len(length)))
@@ -85,8 +86,8 @@ fn grow(file: &JournalFile, bytes: u64) -> io::Result<()> {
 
 /// The size above which the journal at `journal` forgets ended runs and conversations.
 ///
-/// On a small disk, that has to happen while there is room for the next file. Otherwise the records of
-/// runs that ended today would have all new ones refused until tomorrow.
+/// On a small disk, that has to happen while there is room for the next file. Otherwise the records
+/// of runs that ended today would have all new ones refused until tomorrow.
 pub(super) fn size_limit(journal: &Path) -> u64 {
     #[cfg(test)]
     if crate::simulated::disk().is_some() {
@@ -107,8 +108,8 @@ pub(super) fn next_path(journal: &Path) -> PathBuf {
     journal.with_extension("new")
 }
 
-/// Opens the file at `path` to write it from its beginning on. It is not truncated, as that would give
-/// up its room.
+/// Opens the file at `path` to write it from its beginning on. It is not truncated, as that would
+/// give up its room.
 pub(super) fn open(path: &Path) -> io::Result<JournalFile> {
     // Arguments and answers are private: the file is readable for its owner alone.
     let mut options = OpenOptions::new();

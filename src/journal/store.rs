@@ -122,8 +122,8 @@ fn lacks_room(error: &io::Error) -> bool {
 }
 
 impl State {
-    /// This with `changes` that no file has. They may forget what fills the disk, so that the new file
-    /// is smaller with them.
+    /// This with `changes` that no file has. They may forget what fills the disk, so that the new
+    /// file is smaller with them.
     pub(super) fn with(&self, changes: &[Change]) -> Self {
         let mut state = self.clone();
         for change in changes {
@@ -139,12 +139,13 @@ pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
     read_file(path, None, false).map(|contents| contents.state.live.kept())
 }
 
-/// Reads the file at `path`. `is_expected`: if there is no file, it was lost. `extent`: how far the last
-/// process had it on disk. What is missing of that was lost, though all that is there is intact.
+/// Reads the file at `path`. `is_expected`: if there is no file, it was lost. `extent`: how far the
+/// last process had it on disk. What is missing of that was lost, though all that is there is
+/// intact.
 ///
-/// After a loss, the records are salvaged: a call counts as dispatched, or the next driver would make a
-/// call whose dispatch is in the lost part. The damaged file is set aside, as only a person can tell
-/// what else was in it.
+/// After a loss, the records are salvaged: a call counts as dispatched, or the next driver would
+/// make a call whose dispatch is in the lost part. The damaged file is set aside, as only a person
+/// can tell what else was in it.
 fn read_file(
     path: &Path,
     extent: Option<Extent>,
@@ -201,8 +202,8 @@ fn note_loss(path: &Path, live: &mut Live, what: String) {
 }
 
 impl Store {
-    /// What the file at `path` keeps, and the open file, or what a new one is made of once it can be
-    /// written.
+    /// What the file at `path` keeps, and the open file, or what a new one is made of once it can
+    /// be written.
     pub(super) fn open(path: &Path, lock: &mut Lock) -> Result<(Kept, Opened), StoreError> {
         // Of an earlier process.
         remove_compacted(path);
@@ -214,7 +215,8 @@ impl Store {
                 "the last write to the journal was cut short and is left out; nothing relied on it"
             );
         }
-        // Only at the start: while the bridge runs, a run whose record was given up is written again.
+        // Only at the start: while the bridge runs, a run whose record was given up is written
+        // again.
         let orphans = state.live.forget_orphans();
         if orphans > 0 {
             warn!(orphans, "ignoring calls of unknown runs in the journal");
@@ -231,15 +233,15 @@ impl Store {
     /// Compacts the journal: writes the live records to a new file and renames it over `path`.
     ///
     /// This also repairs the journal after a failed write, and after another program has removed or
-    /// changed its file. Nothing of the old file is read: a read may be served from memory, and fsync
-    /// reports a loss only once.
+    /// changed its file. Nothing of the old file is read: a read may be served from memory, and
+    /// fsync reports a loss only once.
     ///
-    /// The new file takes the room that was reserved for it. [`Self::with_reserve`] makes room for its
-    /// own successor, once the old file has gone.
+    /// The new file takes the room that was reserved for it. [`Self::with_reserve`] makes room for
+    /// its own successor, once the old file has gone.
     ///
-    /// The order counts: the new file is synced before it is renamed, or a crash would leave an empty
-    /// journal; a damaged file is linked under its other name before that, or it would be lost; and the
-    /// lock notes the extent last, when the file it speaks of is in its place.
+    /// The order counts: the new file is synced before it is renamed, or a crash would leave an
+    /// empty journal; a damaged file is linked under its other name before that, or it would be
+    /// lost; and the lock notes the extent last, when the file it speaks of is in its place.
     pub(super) fn renew(path: &Path, lock: &mut Lock, state: State) -> Result<Self, StoreError> {
         if !lock.is_in_place() {
             // With it, another process could open the journal.
@@ -287,8 +289,8 @@ impl Store {
         Ok(self.reserve.cover(bytes).map_err(|error| naming_room(&error, bytes))?)
     }
 
-    /// Writes `state`, which the file at `path` had, to a new file, while more is appended to the old one.
-    /// [`Self::replace`] puts the new file in its place.
+    /// Writes `state`, which the file at `path` had, to a new file, while more is appended to the
+    /// old one. [`Self::replace`] puts the new file in its place.
     pub(super) fn beside(path: &Path, state: State) -> Result<Self, StoreError> {
         Ok(Self::write(&compacted(path), path, state)?)
     }
@@ -302,8 +304,8 @@ impl Store {
         State { live, first, aside: None }
     }
 
-    /// [`Self::state`], after the file at `path` was found to be no longer this one. A file in its place
-    /// is set aside, as it may be what an operator meant to restore.
+    /// [`Self::state`], after the file at `path` was found to be no longer this one. A file in its
+    /// place is set aside, as it may be what an operator meant to restore.
     pub(super) fn displaced_state(&self, displacement: Displacement, path: &Path) -> State {
         let aside = match displacement {
             Displacement::Replaced => {
@@ -318,8 +320,8 @@ impl Store {
         Extent { first: self.numbers.0, size: self.size }
     }
 
-    /// What another program has done to the file at `path`, if that is not this one any longer. What is
-    /// written to a removed file is lost with the process, though every sync succeeds.
+    /// What another program has done to the file at `path`, if that is not this one any longer.
+    /// What is written to a removed file is lost with the process, though every sync succeeds.
     pub(super) fn displacement(&self, path: &Path) -> Option<Displacement> {
         match fs::symlink_metadata(path) {
             Ok(there) if (there.dev(), there.ino()) != self.inode => Some(Displacement::Replaced),
@@ -330,9 +332,9 @@ impl Store {
         }
     }
 
-    /// Puts this new file in the place of the one at `path`, with the `changes` that were written there
-    /// since it was read. They are synced before the rename: their callers have been told that they are
-    /// on disk, and a crash in between must find one of the two files complete.
+    /// Puts this new file in the place of the one at `path`, with the `changes` that were written
+    /// there since it was read. They are synced before the rename: their callers have been told
+    /// that they are on disk, and a crash in between must find one of the two files complete.
     pub(super) fn replace(mut self, path: &Path, changes: &[Change]) -> Result<Self, StoreError> {
         self.apply([changes])?;
         put(&compacted(path), path)?;
@@ -341,11 +343,11 @@ impl Store {
         Ok(self)
     }
 
-    /// Writes `state` to the file at `path`, which is to take the place of the one at `journal`, and
-    /// syncs it. What the file at `path` has had is written over.
+    /// Writes `state` to the file at `path`, which is to take the place of the one at `journal`,
+    /// and syncs it. What the file at `path` has had is written over.
     ///
-    /// The head is written twice. While the frames are written, it claims no length: after a crash, a
-    /// file that lacks some of them must not count as damaged.
+    /// The head is written twice. While the frames are written, it claims no length: after a crash,
+    /// a file that lacks some of them must not count as damaged.
     fn write(path: &Path, journal: &Path, State { live, first, .. }: State) -> io::Result<Self> {
         let live = live.without_unused_routes();
         let file = reserve::open(path)?;
@@ -406,7 +408,8 @@ impl Store {
             return Ok(());
         }
         if let Err(error) = self.append() {
-            // Callers are told that nothing of it was written. The next process must not read a part.
+            // Callers are told that nothing of it was written. The next process must not read a
+            // part.
             self.file.set_len(self.size).ok();
             return Err(error);
         }
@@ -418,8 +421,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the frames to the end of the file and syncs them. They come before the room of the next
-    /// file, which grows in large steps and would leave them none.
+    /// Writes the frames to the end of the file and syncs them. They come before the room of the
+    /// next file, which grows in large steps and would leave them none.
     fn append(&mut self) -> Result<(), StoreError> {
         self.file.write_all_at(&self.frames, self.size)?;
         let records = self.entries.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
@@ -486,8 +489,8 @@ impl Store {
         self.live.file_bytes()
     }
 
-    /// Whether the file has more than twice the bytes that it had when it was new, so that about half
-    /// of it or more may be of no use.
+    /// Whether the file has more than twice the bytes that it had when it was new, so that about
+    /// half of it or more may be of no use.
     pub(super) fn has_doubled(&self) -> bool {
         self.size > self.size_when_new * 2
     }
@@ -531,8 +534,8 @@ pub(super) fn remove_compacted(path: &Path) {
     fs::remove_file(compacted(path)).ok();
 }
 
-/// Puts the file `fresh` in the place of the one at `path`. The directory is synced, too: without that,
-/// a crash may bring back the old file, and with it lose all that was written to the new one.
+/// Puts the file `fresh` in the place of the one at `path`. The directory is synced, too: without
+/// that, a crash may bring back the old file, and with it lose all that was written to the new one.
 fn put(fresh: &Path, path: &Path) -> io::Result<()> {
     fs::rename(fresh, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())

@@ -44,8 +44,8 @@ pub(super) struct Writer {
     lock: Option<Lock>,
     /// `None` while the disk fails.
     store: Option<Store>,
-    /// What the file is made of when the disk works again; `None` while there is a store, and until the
-    /// file could be read.
+    /// What the file is made of when the disk works again; `None` while there is a store, and until
+    /// the file could be read.
     state: Option<State>,
     /// Gets what the file keeps, if that could not be read at the start.
     late: Option<oneshot::Sender<Box<Kept>>>,
@@ -138,8 +138,8 @@ impl Writer {
         *self.shared.queue.0.borrow()
     }
 
-    /// Whether the thread should make the file smaller. On a small disk, the file is compacted before it
-    /// counts as full: a full journal stops all calls.
+    /// Whether the thread should make the file smaller. On a small disk, the file is compacted
+    /// before it counts as full: a full journal stops all calls.
     pub(super) fn is_too_large(&self) -> bool {
         let Some(store) = &self.store else { return false };
         if let Compaction::UnderWay(_) = self.compaction {
@@ -149,8 +149,8 @@ impl Writer {
         wasteful || self.may_make_room() && store.size > self.max_size
     }
 
-    /// Whether enough time has passed since the file was last made smaller. On a disk that is nearly
-    /// full, each write would otherwise have all records written again.
+    /// Whether enough time has passed since the file was last made smaller. On a disk that is
+    /// nearly full, each write would otherwise have all records written again.
     fn may_make_room(&self) -> bool {
         self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY)
     }
@@ -160,8 +160,8 @@ impl Writer {
         self.store.as_ref().is_some_and(Store::has_doubled)
     }
 
-    /// Begins a compaction beside the file: its path, and what it is made of. `None`: it is to be made
-    /// smaller at once, as it has reached its largest size, or another one still ends.
+    /// Begins a compaction beside the file: its path, and what it is made of. `None`: it is to be
+    /// made smaller at once, as it has reached its largest size, or another one still ends.
     pub(super) fn begin_compaction(&mut self) -> Option<(PathBuf, State)> {
         let store = self.store.as_ref().filter(|store| store.size <= self.max_size)?;
         if !matches!(self.compaction, Compaction::None) {
@@ -172,10 +172,11 @@ impl Writer {
     }
 
     /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile:
-    /// the new file would then lack what was written to the replacement, and a call would be forgotten.
+    /// the new file would then lack what was written to the replacement, and a call would be
+    /// forgotten.
     ///
-    /// Returns the old one. Dropping it takes milliseconds, as the disk then frees its space, and no
-    /// write should wait for that.
+    /// Returns the old one. Dropping it takes milliseconds, as the disk then frees its space, and
+    /// no write should wait for that.
     pub(super) fn end_compaction(&mut self, new_file: Result<Store, StoreError>) -> Option<Store> {
         let mut old = None;
         match (std::mem::replace(&mut self.compaction, Compaction::None), new_file) {
@@ -226,9 +227,9 @@ impl Writer {
 
     /// Writes a batch, and tells its callers what became of it.
     ///
-    /// A caller that is told `Ok` acts at once: it dispatches a call, or posts an answer. So nothing is
-    /// told before the sync. Changes that no caller takes back go to the backlog, before the callers are
-    /// told: the next batch must not overtake them.
+    /// A caller that is told `Ok` acts at once: it dispatches a call, or posts an answer. So
+    /// nothing is told before the sync. Changes that no caller takes back go to the backlog, before
+    /// the callers are told: the next batch must not overtake them.
     pub(super) fn take(&mut self, batch: Batch) {
         let Batch { changes, groups, weight, .. } = batch;
         let outcome = self
@@ -264,11 +265,11 @@ impl Writer {
         }
     }
 
-    /// Looks whether the file is still in its place, as long as it was. If not, the next write makes a new
-    /// one from memory.
+    /// Looks whether the file is still in its place, as long as it was. If not, the next write
+    /// makes a new one from memory.
     ///
-    /// This looks before each write, too: what is written to a file that has no name any longer is lost
-    /// with the process, and its caller would rely on it.
+    /// This looks before each write, too: what is written to a file that has no name any longer is
+    /// lost with the process, and its caller would rely on it.
     fn look_at_place(&mut self) {
         let Some(store) = &self.store else { return };
         let Some(displacement) = store.displacement(&self.path) else { return };
@@ -298,8 +299,8 @@ impl Writer {
         }
     }
 
-    /// Writes the backlog, and then `groups` of changes. After an error, no group counts as written, and
-    /// the next write makes a new file: what the disk has of this one is unknown.
+    /// Writes the backlog, and then `groups` of changes. After an error, no group counts as
+    /// written, and the next write makes a new file: what the disk has of this one is unknown.
     fn write<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
@@ -320,11 +321,11 @@ impl Writer {
         })
     }
 
-    /// Appends the backlog and `groups` to the file. The backlog is first: its changes were given before,
-    /// and an old stage of a call would otherwise replace the new one.
+    /// Appends the backlog and `groups` to the file. The backlog is first: its changes were given
+    /// before, and an old stage of a call would otherwise replace the new one.
     ///
-    /// The extent is noted after the sync, never before (see [`Lock::note`]). A compaction under way gets
-    /// the changes, too: its file would otherwise lack them.
+    /// The extent is noted after the sync, never before (see [`Lock::note`]). A compaction under
+    /// way gets the changes, too: its file would otherwise lack them.
     fn append<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
@@ -349,8 +350,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `groups`, for which the disk had no room, after the file was written again without the
-    /// records that are gone. The disk may be full of just that.
+    /// Writes `groups`, for which the disk had no room, after the file was written again without
+    /// the records that are gone. The disk may be full of just that.
     fn append_to_smaller<'a>(
         &mut self,
         full: &StoreError,
@@ -363,8 +364,8 @@ impl Writer {
         self.append(groups)
     }
 
-    /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their callers
-    /// get the error.
+    /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their
+    /// callers get the error.
     fn keep(&mut self, changes: Vec<Change>, groups: &[Group]) {
         let mut remaining = changes.into_iter();
         for Group { range, waiter, .. } in groups {
@@ -399,8 +400,9 @@ impl Writer {
         }
     }
 
-    /// Notes that the disk fails, and gives up the file: after a failed write or sync, what is in the
-    /// file is unknown, and a later sync would report success for bytes that the disk has dropped.
+    /// Notes that the disk fails, and gives up the file: after a failed write or sync, what is in
+    /// the file is unknown, and a later sync would report success for bytes that the disk has
+    /// dropped.
     fn fail(&mut self, error: &StoreError) {
         let why = error_chain(error);
         error!(
@@ -426,8 +428,8 @@ impl Writer {
         self.shared.metrics.errors.inc();
     }
 
-    /// Makes a file after a failure; returns whether there is one. On a disk without room that is tried
-    /// every few seconds only, as each attempt writes all records.
+    /// Makes a file after a failure; returns whether there is one. On a disk without room that is
+    /// tried every few seconds only, as each attempt writes all records.
     fn reopen(&mut self) -> bool {
         if self.state.is_none() {
             return self.open_late();
@@ -447,8 +449,8 @@ impl Writer {
         true
     }
 
-    /// Writes a new file with the records and the backlog, and reserves the room of the next one. The
-    /// file before has to be closed: until then, the disk keeps its blocks.
+    /// Writes a new file with the records and the backlog, and reserves the room of the next one.
+    /// The file before has to be closed: until then, the disk keeps its blocks.
     fn renew(&mut self) -> Result<(), StoreError> {
         let (Some(state), Some(lock)) = (&self.state, &mut self.lock) else { return Ok(()) };
         let store = Store::renew(&self.path, lock, state.with(&self.backlog))?;
@@ -516,8 +518,8 @@ impl Writer {
         *health = Health { error, is_full, bytes, lost, rewritten };
     }
 
-    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and conversations
-    /// with agents, the older half of each first.
+    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and
+    /// conversations with agents, the older half of each first.
     fn make_room(&mut self) -> Result<(), StoreError> {
         loop {
             self.close_store();
@@ -551,8 +553,8 @@ fn may_pass(error: &io::Error) -> bool {
     !error.get_ref().is_some_and(|inner| inner.is::<NoFile>())
 }
 
-/// What a full journal forgets first. A run that was given up stays: an app may attach it again, and
-/// none of its calls may be made twice.
+/// What a full journal forgets first. A run that was given up stays: an app may attach it again,
+/// and none of its calls may be made twice.
 fn older_half_of_the_idle(kept: Kept) -> Vec<Change> {
     let mut runs = Vec::new();
     for run in &kept.runs {

@@ -24,8 +24,8 @@ pub mod codes {
     pub const ALL: [&str; 3] = [TOOL_INPUT_INVALID, OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE];
 }
 
-/// The outcome of a tool call in the form of MANTYX's tool-result POST
-/// (agent-runs-protocol §8): exactly one of `result` and `error`, and files beside a result.
+/// The outcome of a tool call in the form of MANTYX's tool-result POST (agent-runs-protocol §8):
+/// exactly one of `result` and `error`, and files beside a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Result {

@@ -69,12 +69,12 @@ words! {
     }
 }
 
-/// The id of what a person decides on, a call or a question of its server: a hash of all of it. So an
-/// approval of an id can only make the call that was shown under it, and what is asked again after a
-/// restart keeps its id.
+/// The id of what a person decides on, a call or a question of its server: a hash of all of it. So
+/// an approval of an id can only make the call that was shown under it, and what is asked again
+/// after a restart keeps its id.
 ///
-/// Of a question, `asked` has the parameters, and what tells it apart from the same asked again; of a
-/// call by hand, what tells it apart from others, as their callers choose `tool_use` freely.
+/// Of a question, `asked` has the parameters, and what tells it apart from the same asked again; of
+/// a call by hand, what tells it apart from others, as their callers choose `tool_use` freely.
 pub fn id(call: &CallRequest, asked: [&str; 2]) -> ApprovalId {
     let run = call.run_id();
     let [app, tool_use, backend] =
@@ -101,8 +101,8 @@ pub fn denied(name: &str, reason: Option<&str>) -> String {
     }
 }
 
-/// What the model is told beside the error of a call if too many calls wait to ask a person what its
-/// server asks, or that is too long.
+/// What the model is told beside the error of a call if too many calls wait to ask a person what
+/// its server asks, or that is too long.
 pub const NOT_PUT: &str = "The tool's server had asked the user a question, which was put to \
                            nobody: it is too long, or too many calls of the app wait for a person.";
 

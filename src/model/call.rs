@@ -23,7 +23,8 @@ pub struct CallRequest {
     pub arguments: Box<RawValue>,
 }
 
-/// The run whose model asked for a call. Ids of runs and sessions are only unique within a workspace.
+/// The run whose model asked for a call. Ids of runs and sessions are only unique within a
+/// workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallingRun {
     pub workspace: Workspace,

@@ -2,8 +2,8 @@
 //! documents with the same form say the same.
 //!
 //! Numbers stay as they were written, and duplicate members stay, since readers differ in what they
-//! make of either. Half of a surrogate pair, which no text can hold, becomes U+FFFD, which counts as
-//! hidden. [`Node::jcs`] is the RFC's own form, where numbers are doubles; documents that
+//! make of either. Half of a surrogate pair, which no text can hold, becomes U+FFFD, which counts
+//! as hidden. [`Node::jcs`] is the RFC's own form, where numbers are doubles; documents that
 //! readers understand differently have no such form ([`Node::read_clear`]).
 //!
 //! Must not: be sent anywhere; it is for comparing, for what was signed, and for people.
@@ -84,7 +84,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The value in lines for people, indented by two for each level; `name` stands before the first.
+    /// The value in lines for people, indented by two for each level; `name` stands before the
+    /// first.
     pub fn lines(&self, name: &str, level: usize, out: &mut Vec<String>) {
         let indent = "  ".repeat(level);
         match self {

@@ -46,8 +46,8 @@ pub enum BadCard {
 const DEFAULT_BINDING: &str = "JSONRPC";
 
 impl Card {
-    /// Reads a card of either generation, or of both at once: agents that serve 0.3 and 1.0 put
-    /// the fields of both into one card.
+    /// Reads a card of either generation, or of both at once: agents that serve 0.3 and 1.0 put the
+    /// fields of both into one card.
     pub fn read(text: &str) -> Result<Self, BadCard> {
         let card = Members::read(text).map_err(|error| BadCard::NotAnObject(error.to_string()))?;
         let name =

@@ -1,7 +1,7 @@
 //! The resolved content of one backend: what the peer said it can do, byte for byte, and a digest.
 //!
-//! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
-//! or for a local tool the configuration, did not say.
+//! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer, or
+//! for a local tool the configuration, did not say.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -81,8 +81,9 @@ pub struct Gone {
 impl Catalog {
     /// The catalog of an MCP server, out of the entries of its `tools/list`, in its order.
     ///
-    /// A tool that has no usable `name`, or the name of an earlier one, cannot be called; it is left
-    /// out, and so is one that is too large (`limits`), or one too many. The caller reports it.
+    /// A tool that has no usable `name`, or the name of an earlier one, cannot be called; it is
+    /// left out, and so is one that is too large (`limits`), or one too many. The caller reports
+    /// it.
     pub fn mcp(
         server_info: Option<Box<RawValue>>,
         tools: Vec<Box<RawValue>>,
@@ -90,8 +91,8 @@ impl Catalog {
         Self::mcp_if(server_info, tools, |_, _| Ok(()))
     }
 
-    /// The same, without the tools that `fits`, which is given the name of each and the whole of it,
-    /// says something against.
+    /// The same, without the tools that `fits`, which is given the name of each and the whole of
+    /// it, says something against.
     pub fn mcp_if(
         server_info: Option<Box<RawValue>>,
         tools: Vec<Box<RawValue>>,
@@ -212,8 +213,8 @@ impl Catalog {
         &self.gone
     }
 
-    /// The same, where `left_out` of what the peer listed is missing; `cut` says why its list was not
-    /// read to the end.
+    /// The same, where `left_out` of what the peer listed is missing; `cut` says why its list was
+    /// not read to the end.
     #[must_use]
     pub fn without(mut self, left_out: &[LeftOut], cut: Option<&Cut>) -> Self {
         self.left_out = Omission::new(left_out, cut);
@@ -324,8 +325,8 @@ pub fn listed(items: impl Iterator<Item = String>) -> String {
     parts.join("; ")
 }
 
-/// Which peer a backend is: a hash of how it is reached. The catalog of one server is never offered as
-/// that of another which took its name, and work that one has begun is not asked of the other.
+/// Which peer a backend is: a hash of how it is reached. The catalog of one server is never offered
+/// as that of another which took its name, and work that one has begun is not asked of the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Identity(pub String);

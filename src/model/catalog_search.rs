@@ -26,8 +26,8 @@ const SAMPLE: usize = 500;
 /// How deep in a schema names of parameters are looked for.
 const DEPTH: usize = 4;
 
-/// Words of models and servers for the same thing or act, a line for each; the first stands for all.
-/// They are words of no one server: what helps one alone makes the others harder to find.
+/// Words of models and servers for the same thing or act, a line for each; the first stands for
+/// all. They are words of no one server: what helps one alone makes the others harder to find.
 const SAME: &str = include_str!("catalog_search/same.txt");
 
 /// The words of tools, read when they are searched for the first time.
@@ -127,8 +127,8 @@ impl Tokenizer for Reader {
     }
 }
 
-/// The words of a name or a text, apart. A word like `readFile` or `HTTPGet` is there as a whole and in
-/// its parts: `GitHub` is also written `github`.
+/// The words of a name or a text, apart. A word like `readFile` or `HTTPGet` is there as a whole
+/// and in its parts: `GitHub` is also written `github`.
 fn apart(text: &str) -> String {
     let words = text.split(|letter: char| !letter.is_alphanumeric());
     let with_parts = words.flat_map(|word| {
@@ -141,8 +141,8 @@ fn apart(text: &str) -> String {
 }
 
 /// The answer to a call of [`Own::Find`], for a model that has `offer`. A run has a `table`, and is
-/// told of the tools that it can call, by its own names for them: under another name, the model would
-/// call a tool of the run's caller in their place. The error is an answer for the model, too.
+/// told of the tools that it can call, by its own names for them: under another name, the model
+/// would call a tool of the run's caller in their place. The error is an answer for the model, too.
 pub fn find(arguments: &str, offer: &Offer, table: Option<&Table>) -> Result<String, String> {
     Own::Find.check(arguments)?;
     let query = own::string(arguments, "query")?;
@@ -210,8 +210,8 @@ fn inner_call(text: &str) -> Result<(String, Box<RawValue>), String> {
             None => form::without(text, "arguments"),
         })?;
     }
-    // Also where the schema was not checked: with its arguments under another key, the tool would be
-    // called without them.
+    // Also where the schema was not checked: with its arguments under another key, the tool would
+    // be called without them.
     if let Ok(members) = Members::read(text)
         && (members.duplicate().is_some()
             || members.0.iter().any(|(key, _)| key != "name" && key != "arguments"))

@@ -9,8 +9,8 @@ const CONTEXT: usize = 3;
 /// The most pairs of lines that are compared.
 const MAX_PAIRS: usize = 4_000_000;
 
-/// The lines of `before` and `after`, each with `- `, `+ ` or two spaces in front; `…` stands for equal
-/// lines that are left out.
+/// The lines of `before` and `after`, each with `- `, `+ ` or two spaces in front; `…` stands for
+/// equal lines that are left out.
 pub fn lines(before: &[String], after: &[String]) -> Vec<String> {
     shorten(&marked(before, after))
 }

@@ -1,8 +1,8 @@
-//! The resources, resource templates and prompts of MCP servers, as the bridge's own MCP clients see
-//! them. Prompts are named as tools are; URIs stay as they are.
+//! The resources, resource templates and prompts of MCP servers, as the bridge's own MCP clients
+//! see them. Prompts are named as tools are; URIs stay as they are.
 //!
-//! Must not: change a byte of a server's definition other than the name of a prompt and members that
-//! are `null`, or know a connection.
+//! Must not: change a byte of a server's definition other than the name of a prompt and members
+//! that are `null`, or know a connection.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
@@ -72,9 +72,9 @@ impl Features {
         Self { completes, ..Self::default() }
     }
 
-    /// Adds the definitions of one kind, without members that are `null`. Those that are too many are
-    /// left out, and those that clients cannot read, as a client refuses the whole list for one of
-    /// them.
+    /// Adds the definitions of one kind, without members that are `null`. Those that are too many
+    /// are left out, and those that clients cannot read, as a client refuses the whole list for one
+    /// of them.
     pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) {
         self.digest = OnceLock::new();
         for (place, definition) in definitions.into_iter().enumerate() {
@@ -269,8 +269,8 @@ impl FeatureView {
     }
 }
 
-/// How many bytes of `uri` a template (RFC 6570) says literally, if it can come of it; an expression
-/// stands for any text.
+/// How many bytes of `uri` a template (RFC 6570) says literally, if it can come of it; an
+/// expression stands for any text.
 fn fits(template: &str, uri: &str) -> Option<usize> {
     let mut parts = template.split('{').peekable();
     let first = parts.next()?;

@@ -3,8 +3,8 @@
 //! A client refuses a whole list, or a whole result, for one member of another form. Many libraries
 //! write `null` for a member that they leave out, which some of those clients refuse, too.
 //!
-//! Must not: change the value of a member, or look into what MCP leaves to servers (`_meta`, schemas,
-//! structured content).
+//! Must not: change the value of a member, or look into what MCP leaves to servers (`_meta`,
+//! schemas, structured content).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -292,8 +292,8 @@ enum Trimmed {
     Gone,
 }
 
-/// `object` without those members of `shape` that are `null`, and without hints of another form; all
-/// else keeps its bytes.
+/// `object` without those members of `shape` that are `null`, and without hints of another form;
+/// all else keeps its bytes.
 pub fn trimmed<'a>(object: &'a str, shape: &Shape) -> Cow<'a, str> {
     let Ok(members) = Members::read(object) else { return object.into() };
     let mut differs = false;
@@ -330,8 +330,8 @@ pub fn trimmed_items(json: &str, change: impl Fn(&str) -> Cow<'_, str>) -> Cow<'
 }
 
 /// A tool for a client with sessions. Those revisions know only output of one object, and such a
-/// client refuses the whole list for another `outputSchema`; and a schema of an argument is an object
-/// there.
+/// client refuses the whole list for another `outputSchema`; and a schema of an argument is an
+/// object there.
 pub fn tool_for_sessions(tool: &str, keeps_output: bool) -> Cow<'_, str> {
     let Ok(members) = Members::read(tool) else { return tool.into() };
     let mut differs = false;

@@ -89,9 +89,9 @@ impl Globs {
     }
 }
 
-/// Names the globs for the tools of `backend`, in its own entry and in those of apps, that match none
-/// of the tools that its server has, the rules whose arguments none of these has, and the tools that
-/// it has not, and that are renamed. A mistyped `approve` or `deny` lets calls pass.
+/// Names the globs for the tools of `backend`, in its own entry and in those of apps, that match
+/// none of the tools that its server has, the rules whose arguments none of these has, and the
+/// tools that it has not, and that are renamed. A mistyped `approve` or `deny` lets calls pass.
 pub fn idle<'a>(
     backend: &BackendName,
     catalog: &Catalog,

@@ -43,8 +43,8 @@ impl<'a> Members<'a> {
         Ok(Self(members))
     }
 
-    /// Like [`Self::read`], for texts of unknown origin: there may be at most `most` members, and no
-    /// more than one beyond these is kept.
+    /// Like [`Self::read`], for texts of unknown origin: there may be at most `most` members, and
+    /// no more than one beyond these is kept.
     pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
         let mut members = Vec::new();
         let read = each_member(text, |key, value| {
@@ -96,8 +96,8 @@ pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Like [`elements`], for texts of unknown origin: there may be at most `most` elements, and no more
-/// than one beyond these is kept.
+/// Like [`elements`], for texts of unknown origin: there may be at most `most` elements, and no
+/// more than one beyond these is kept.
 pub fn elements_at_most(text: &str, most: usize) -> Result<Vec<&RawValue>, Unread> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut elements = Vec::new();
@@ -184,8 +184,8 @@ pub fn string_member(text: &str, key: &str) -> Option<String> {
     serde_json::from_str(member(text, key)?.get()).ok()
 }
 
-/// The text of the JSON string `json`, in which U+FFFD stands for lone surrogates; `None` if it is no
-/// string.
+/// The text of the JSON string `json`, in which U+FFFD stands for lone surrogates; `None` if it is
+/// no string.
 pub fn lossy(json: &str) -> Option<Cow<'_, str>> {
     match serde_json::from_str::<Lossy<'_>>(json).ok()?.0 {
         Cow::Borrowed(bytes) => Some(utf8(bytes)),

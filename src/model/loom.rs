@@ -22,8 +22,8 @@ use crate::model::maps::HashSet;
 /// The most items of one set.
 const MAX: usize = 128;
 
-/// Stands in place of a backend's name where a person confirms a tool that the bridge does not have;
-/// no backend may have this name.
+/// Stands in place of a backend's name where a person confirms a tool that the bridge does not
+/// have; no backend may have this name.
 pub const CONFIRMATION: &str = "bridge_confirmation";
 
 /// What `await_external_tools` asks for.

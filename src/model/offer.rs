@@ -273,8 +273,9 @@ impl Offer {
         self.routes.shown(name).filter(|route| self.needs(route))
     }
 
-    /// Where `name` leads, be it that of a tool that a model has to find. Only for names that can be
-    /// nothing but the bridge's: a caller may have a tool of its own under a name that is not shown.
+    /// Where `name` leads, be it that of a tool that a model has to find. Only for names that can
+    /// be nothing but the bridge's: a caller may have a tool of its own under a name that is not
+    /// shown.
     pub fn searched_route(&self, name: &str) -> Option<&Route> {
         self.routes.get(name).filter(|route| self.needs(route))
     }
@@ -328,7 +329,8 @@ impl Offer {
         digest_of(self.refs(backends))
     }
 
-    /// [`Self::digest`] over all backends. It is computed once, as each poll of a client asks for it.
+    /// [`Self::digest`] over all backends. It is computed once, as each poll of a client asks for
+    /// it.
     pub fn digest_of_all(&self) -> &str {
         self.digest.get_or_init(|| self.digest(&self.backends.keys().cloned().collect()))
     }

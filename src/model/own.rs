@@ -76,8 +76,8 @@ pub(super) fn string(arguments: &str, key: &str) -> Result<String, String> {
     string_member(arguments, key).ok_or_else(|| refusal(&format!("/{key}: it must be one string")))
 }
 
-/// The number under `key`, if there is one; a whole one may be written `2.0`, as a schema's `integer`
-/// may. The error is an answer for the model.
+/// The number under `key`, if there is one; a whole one may be written `2.0`, as a schema's
+/// `integer` may. The error is an answer for the model.
 pub(super) fn number<T: FromStr>(arguments: &str, key: &str) -> Result<Option<T>, String> {
     let Some(given) = member(arguments, key) else { return Ok(None) };
     let number = given.get().parse::<f64>().ok().filter(|number| number.is_finite());

@@ -124,8 +124,8 @@ pub fn result(outcome: Outcome, content: Option<&str>) -> String {
     format!(r#"{{"action":"{action}"{content}}}"#)
 }
 
-/// What a person typed, each `key=value`, as an object of this schema; or all of it as JSON. A key of a
-/// list may come several times. The error is a sentence.
+/// What a person typed, each `key=value`, as an object of this schema; or all of it as JSON. A key
+/// of a list may come several times. The error is a sentence.
 pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
     if let [whole] = given
         && whole.starts_with('{')

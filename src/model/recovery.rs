@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long MANTYX waits for a result (`localToolTimeoutMs`, wire-protocol §5). After that, posting an
-/// answer has no use.
+/// How long MANTYX waits for a result (`localToolTimeoutMs`, wire-protocol §5). After that, posting
+/// an answer has no use.
 pub const LOCAL_TOOL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The bridge does not make a call with less time than this left until its deadline.

@@ -40,8 +40,9 @@ static KEY_MARK: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// Behind `Bearer`, a short text counts if it has a letter and a digit: words follow it, too.
 const ACCESS_TOKENS: &str = include_str!("redaction/access_tokens.txt");
-/// Groups of digits as on a card, or any, in which card numbers are searched. Behind other letters than
-/// these begin numbers of cards alone; behind the letters A to F, digits are often hexadecimal.
+/// Groups of digits as on a card, or any, in which card numbers are searched. Behind other letters
+/// than these begin numbers of cards alone; behind the letters A to F, digits are often
+/// hexadecimal.
 const CARD_NUMBERS: &str = include_str!("redaction/card_numbers.txt");
 /// Between groups as on a card; others are in tables, and dots in decimal numbers.
 const SEPARATOR: &str =
@@ -132,9 +133,9 @@ fn is_card(number: &str) -> bool {
         && weighted.map(|product| product / 10 + product % 10).sum::<u8>() % 10 == 0
 }
 
-/// `digits`, in groups, without the card numbers that begin and end with one of the groups. In these,
-/// unless they are all there is, each group but the last has four digits or more: a long list of small
-/// numbers would have many right check digits by chance.
+/// `digits`, in groups, without the card numbers that begin and end with one of the groups. In
+/// these, unless they are all there is, each group but the last has four digits or more: a long
+/// list of small numbers would have many right check digits by chance.
 fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
     if is_card(digits) {
         *count += 1;
@@ -166,8 +167,8 @@ fn are_card(groups: &[&str]) -> bool {
 }
 
 impl Redaction {
-    /// Replaces what matches in `text`, and in the strings of JSON that it is or has; `None` if nothing
-    /// does. `count` goes up by one for each place.
+    /// Replaces what matches in `text`, and in the strings of JSON that it is or has; `None` if
+    /// nothing does. `count` goes up by one for each place.
     pub fn apply(&self, text: &str, count: &mut u64) -> Option<String> {
         if self.0.is_empty() || is_json(text) {
             return self.in_strings(text, Part::Whole, count);
@@ -190,8 +191,8 @@ impl Redaction {
         Some(RawValue::from_string(changed).expect("only its strings have changed"))
     }
 
-    /// What `line` has behind a private key that an earlier line has begun: nothing while the key goes
-    /// on. `in_key` says so, before this line and then behind it.
+    /// What `line` has behind a private key that an earlier line has begun: nothing while the key
+    /// goes on. `in_key` says so, before this line and then behind it.
     pub fn after_key<'t>(&self, line: &'t str, in_key: &mut bool) -> &'t str {
         let hides_keys = self.0.iter().any(|pattern| pattern.known == Some(Known::PrivateKeys));
         if !hides_keys && !*in_key {

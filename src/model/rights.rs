@@ -31,8 +31,8 @@ impl Rights {
         self.include(backend) && self.tools.get(backend).is_none_or(|filter| filter.passes(tool))
     }
 
-    /// Whether the resources and prompts of `backend` may be read: by an app that may use all of its
-    /// tools, as no list says which tool they belong to.
+    /// Whether the resources and prompts of `backend` may be read: by an app that may use all of
+    /// its tools, as no list says which tool they belong to.
     pub fn include_features(&self, backend: &BackendName) -> bool {
         self.include(backend) && !self.tools.contains_key(backend)
     }
@@ -64,8 +64,8 @@ pub enum Permission {
 /// A permission, and the rule of bridge.yaml that decided it, by its place there.
 pub type Decision<'a> = (Permission, Option<&'a str>);
 
-/// Why a call is refused: what the operator has taken away since the run was given the tool, or does
-/// not allow.
+/// Why a call is refused: what the operator has taken away since the run was given the tool, or
+/// does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallRefusal {
     #[error("the app is not configured any more")]
@@ -113,7 +113,8 @@ pub fn permission<'a>(
     is_approved: bool,
 ) -> Decision<'a> {
     let Some(rights) = app else { return refusal(CallRefusal::App) };
-    // Results of earlier calls belong to the run; a tool that is found is permitted when it is called.
+    // Results of earlier calls belong to the run; a tool that is found is permitted when it is
+    // called.
     if matches!(route.target, Target::Own(_)) {
         return (Permission::Given, None);
     }

@@ -151,8 +151,8 @@ impl Routes {
         Self { searched, ..self }
     }
 
-    /// Where `name` leads, if runs are shown it. A name that a run is not shown is free for the run's
-    /// caller: a call of it is a call of the caller's tool.
+    /// Where `name` leads, if runs are shown it. A name that a run is not shown is free for the
+    /// run's caller: a call of it is a call of the caller's tool.
     pub fn shown(&self, name: &str) -> Option<&Route> {
         self.get(name).filter(|_| !self.searched.contains(name))
     }

@@ -1,7 +1,8 @@
 //! Rules of bridge.yaml: globs of tools, each with conditions on the arguments of a call.
 //!
-//! Rules ask or refuse, so what cannot be decided counts as a match: a value of another type, a key in
-//! other letter case, each of several members with one key. Only an argument that is absent is none.
+//! Rules ask or refuse, so what cannot be decided counts as a match: a value of another type, a key
+//! in other letter case, each of several members with one key. Only an argument that is absent is
+//! none.
 //!
 //! Pure.
 //!
@@ -82,9 +83,9 @@ impl Rule {
 }
 
 impl Condition {
-    /// Whether arguments that fit the JSON Schema `schema` can have its path, as far as the schema is
-    /// understood. With `properties`, a schema has no others: a key that it does not name is mistyped
-    /// more often than it is one that the server reads all the same.
+    /// Whether arguments that fit the JSON Schema `schema` can have its path, as far as the schema
+    /// is understood. With `properties`, a schema has no others: a key that it does not name is
+    /// mistyped more often than it is one that the server reads all the same.
     pub fn is_known(&self, schema: &Value) -> bool {
         let mut here = vec![schema];
         for key in &self.keys {
@@ -99,7 +100,8 @@ impl Condition {
     }
 }
 
-/// Whether some servers take `name` for `key`: those written in Go do not look at the case of letters.
+/// Whether some servers take `name` for `key`: those written in Go do not look at the case of
+/// letters.
 fn is_key(name: &str, key: &str) -> bool {
     name == key || fold(name) == fold(key)
 }

@@ -100,9 +100,9 @@ impl InputSchema {
         &self.tool
     }
 
-    /// The arguments that HTTP headers repeat. A tool with marks that no client may follow is not offered,
-    /// so that it has none here. They are looked for once: a definition may have a megabyte, and each
-    /// call would read all of it.
+    /// The arguments that HTTP headers repeat. A tool with marks that no client may follow is not
+    /// offered, so that it has none here. They are looked for once: a definition may have a
+    /// megabyte, and each call would read all of it.
     pub fn param_headers(&self) -> &ParamHeaders {
         self.param_headers.get_or_init(|| ParamHeaders::read(self.tool.get()).unwrap_or_default())
     }
@@ -220,8 +220,8 @@ fn explain(usable: &Usable, arguments: &Value) -> Result<String, &'static str> {
     Ok(mistakes)
 }
 
-/// The closest [`Value`] for JSON text that no [`Value`] can hold: the largest number for 1e400, and
-/// U+FFFD for a lone surrogate. What is beside them is checked all the same.
+/// The closest [`Value`] for JSON text that no [`Value`] can hold: the largest number for 1e400,
+/// and U+FFFD for a lone surrogate. What is beside them is checked all the same.
 fn approximate(json: &str) -> serde_json::Result<Value> {
     match json.trim_start().as_bytes().first() {
         Some(b'{') => {

@@ -48,8 +48,8 @@ struct CallerRef {
     /// The names under which the model sees it, as far as its text says; none if a backend fills
     /// it.
     names: Vec<String>,
-    /// The kind and the name of a placeholder: a ref that may name a backend of the bridge and leave
-    /// the content to it. A ref of any kind but `local` has no other meaning.
+    /// The kind and the name of a placeholder: a ref that may name a backend of the bridge and
+    /// leave the content to it. A ref of any kind but `local` has no other meaning.
     placeholder: Option<(RefKind, String)>,
 }
 
@@ -204,9 +204,9 @@ impl Table {
 
     /// Where `name` leads in this run, if the run was shown it as the bridge's.
     ///
-    /// A name of a tool that the model has to find leads nowhere here. The spec has no such tool, so
-    /// a call of it is meant for a tool of the caller: of its own ref, or of a ref whose tools the
-    /// bridge does not know.
+    /// A name of a tool that the model has to find leads nowhere here. The spec has no such tool,
+    /// so a call of it is meant for a tool of the caller: of its own ref, or of a ref whose tools
+    /// the bridge does not know.
     pub fn route(&self, name: &str) -> Option<&Route> {
         self.routes.shown(self.original(name)?).filter(|route| match route.target {
             Target::Own(own) => self.rest.has(own),
@@ -214,7 +214,8 @@ impl Table {
         })
     }
 
-    /// Where `name` leads in a call of [`Own::Call`], be it that of a tool that the model has to find.
+    /// Where `name` leads in a call of [`Own::Call`], be it that of a tool that the model has to
+    /// find.
     pub fn tool(&self, name: &str) -> Option<&Route> {
         let route = self.routes.get(self.original(name)?)?;
         if !matches!(route.target, Target::Tool { .. }) {
@@ -406,9 +407,10 @@ impl Spec {
         Ok(self.write(offer, chosen, &in_place))
     }
 
-    /// Writes the refs and the run's table from one offer, so that every name in the run leads where
-    /// its definition came from. The caller's refs keep their text and names. A tool of the bridge
-    /// with a name of the caller's gets another one: otherwise its calls would reach the wrong tool.
+    /// Writes the refs and the run's table from one offer, so that every name in the run leads
+    /// where its definition came from. The caller's refs keep their text and names. A tool of the
+    /// bridge with a name of the caller's gets another one: otherwise its calls would reach the
+    /// wrong tool.
     fn write(
         &self,
         offer: &Offer,

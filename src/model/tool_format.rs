@@ -202,8 +202,8 @@ impl Format {
         Ok(Call { tool_use: id.into(), agent_run: None, name, kind: None, args, mcp_server: None })
     }
 
-    /// The arguments of a call, the member `key` of `call`. OpenAI's are text. If the text is no JSON,
-    /// the check of the arguments refuses it.
+    /// The arguments of a call, the member `key` of `call`. OpenAI's are text. If the text is no
+    /// JSON, the check of the arguments refuses it.
     fn arguments(self, call: &str, key: &str) -> Box<RawValue> {
         if self.is_openai()
             && let Some(text) = string_member(call, key)

@@ -57,8 +57,8 @@ pub fn hides(c: char) -> bool {
     (c.is_control() && !layout) || unseen
 }
 
-/// The characters of `text`, each with whether it is hidden where it stands: what [`hides`] says, but
-/// for a line end of two characters; and joiners and variation selectors where no emoji and no
+/// The characters of `text`, each with whether it is hidden where it stands: what [`hides`] says,
+/// but for a line end of two characters; and joiners and variation selectors where no emoji and no
 /// script has use for them.
 fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut chars = text.chars().peekable();

@@ -30,8 +30,8 @@ const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_
 const ABOUT_CLIENT: [&str; 4] =
     ["invalid_client", "invalid_client_id", "bad_client_secret", "incorrect_client_credentials"];
 
-/// The types of tokens that are sent as `Authorization: Bearer`. Apigee calls them `BearerToken`, and
-/// takes no other header.
+/// The types of tokens that are sent as `Authorization: Bearer`. Apigee calls them `BearerToken`,
+/// and takes no other header.
 const BEARER: [&str; 2] = ["bearer", "bearertoken"];
 
 /// The other types of tokens that are named, as they hold no secret.

@@ -248,8 +248,8 @@ async fn an_issuer_that_panics_is_asked_again() {
     assert_eq!((used(&tokens).await, count(&issued)), ("Bearer t2".into(), 2));
 }
 
-/// Those who say so mean many things: that it is over at once, that they do not know, or that it has
-/// no end.
+/// Those who say so mean many things: that it is over at once, that they do not know, or that it
+/// has no end.
 #[tokio::test(start_paused = true)]
 async fn lifetimes_of_nothing_make_no_storm() {
     for lifetime in [0, 1, 2] {

@@ -1,11 +1,11 @@
-//! The daemons that run on this machine: each leaves a note where its user's programs keep what lasts
-//! as long as they run.
+//! The daemons that run on this machine: each leaves a note where its user's programs keep what
+//! lasts as long as they run.
 //!
 //! The state directory says where a daemon listens, too. But a command that has no configuration
 //! looks in the usual state directories alone, and finds no daemon with another one.
 //!
-//! Must not: believe a note that another user may have written. A command shows the secrets that lie
-//! in the state directory which the note names.
+//! Must not: believe a note that another user may have written. A command shows the secrets that
+//! lie in the state directory which the note names.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write as _};

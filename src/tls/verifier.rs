@@ -1,4 +1,5 @@
-//! A client's own verdict on a server's certificate, beside rustls' check that the server has its key.
+//! A client's own verdict on a server's certificate, beside rustls' check that the server has its
+//! key.
 //!
 //! Must not: leave out that check.
 
@@ -10,7 +11,8 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 
-/// The verdict on a certificate, by those between it and an authority, the server's name, and the time.
+/// The verdict on a certificate, by those between it and an authority, the server's name, and the
+/// time.
 pub type Verify = dyn Fn(
         &CertificateDer<'_>,
         &[CertificateDer<'_>],

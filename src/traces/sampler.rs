@@ -32,8 +32,9 @@ impl Sampler {
     /// Whether a trace that begins here is recorded.
     #[expect(clippy::cast_possible_truncation, reason = "the right half is meant")]
     pub fn takes_new(self, trace: NonZeroU128) -> bool {
-        // The 63 bits of a trace's id that every way to draw ids makes random. Other implementations
-        // use the same bits of the right half, so that all programs in a trace decide alike.
+        // The 63 bits of a trace's id that every way to draw ids makes random. Other
+        // implementations use the same bits of the right half, so that all programs in a trace
+        // decide alike.
         let number = trace.get() as u64 >> 1;
         number < self.below
     }

@@ -60,7 +60,8 @@ pub(super) struct Open {
 }
 
 impl Span {
-    /// A span that begins now, at the place `trace`, within `parent`, which may be another program's.
+    /// A span that begins now, at the place `trace`, within `parent`, which may be another
+    /// program's.
     pub(super) fn begin(
         recorder: Arc<Recorder>,
         trace: Trace,

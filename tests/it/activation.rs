@@ -1,5 +1,5 @@
-//! Sockets that systemd opens: the daemon under systemd-socket-activate, which starts it as a socket
-//! unit does, when the first client comes.
+//! Sockets that systemd opens: the daemon under systemd-socket-activate, which starts it as a
+//! socket unit does, when the first client comes.
 //!
 //! Must not: need a running systemd.
 

@@ -1,5 +1,5 @@
-//! Calls that a person has to approve: nothing reaches the tool before, and what is approved is what
-//! is made.
+//! Calls that a person has to approve: nothing reaches the tool before, and what is approved is
+//! what is made.
 
 mod restarts;
 

@@ -165,8 +165,8 @@ impl Bridge {
         self.under = &[];
     }
 
-    /// Starts the daemon where it cannot write its address, and waits until it serves: on the port that
-    /// it had before.
+    /// Starts the daemon where it cannot write its address, and waits until it serves: on the port
+    /// that it had before.
     pub(crate) async fn restart_without_disk(&mut self) {
         self.spawn();
         let addr = self.addr;

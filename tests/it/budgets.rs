@@ -23,8 +23,8 @@ const OK: &str =
 /// The service may have 512 MiB (`MemoryMax`), and a budget of bodies is most of this.
 const ROOM: u64 = 288 << 20;
 
-/// The connections of somebody without a token are all that a listener takes, and each has a request
-/// on its way. An app is let in all the same.
+/// The connections of somebody without a token are all that a listener takes, and each has a
+/// request on its way. An app is let in all the same.
 #[tokio::test]
 async fn clients_without_a_token_keep_no_app_out() {
     let limit = getrlimit(Resource::Nofile);
@@ -127,8 +127,8 @@ async fn send(to: SocketAddr, token: &str, sent: usize) -> Connection {
     connection
 }
 
-/// One app has three specs on the way and stops in the middle of each. Others find room all the same,
-/// and `problems` says what takes it.
+/// One app has three specs on the way and stops in the middle of each. Others find room all the
+/// same, and `problems` says what takes it.
 #[tokio::test]
 async fn app_with_large_requests_leaves_room_for_the_others() {
     let (sink, token) =

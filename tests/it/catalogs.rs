@@ -1,4 +1,5 @@
-//! Large catalogs: a model finds tools in place of being given all of them, and calls what it found.
+//! Large catalogs: a model finds tools in place of being given all of them, and calls what it
+//! found.
 
 mod cost;
 mod names;

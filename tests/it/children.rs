@@ -47,8 +47,8 @@ async fn the_daemon_cannot_be_looked_into() {
     assert_eq!(seen["/proc/self/environ"], "done", "it can look at all: {seen}");
 }
 
-/// Each run takes descriptors, so the daemon takes what it may have of them; programs have the limit
-/// that they would have had without it.
+/// Each run takes descriptors, so the daemon takes what it may have of them; programs have the
+/// limit that they would have had without it.
 #[tokio::test]
 async fn the_daemon_alone_may_have_more_files_open() {
     let mut bridge = Bridge::start_with_few_files(&hostile(&[], "")).await;
@@ -215,8 +215,9 @@ async fn wait_gone(pids: &[Pid], why: &str) {
     .await;
 }
 
-/// Browsers and language servers are no members of the server's group. They live in a user namespace
-/// of their own where the bridge's files are masked, and the bridge need not be root to find them.
+/// Browsers and language servers are no members of the server's group. They live in a user
+/// namespace of their own where the bridge's files are masked, and the bridge need not be root to
+/// find them.
 #[tokio::test]
 async fn detached_processes_end_with_their_program() {
     for (sandbox, powerless) in
@@ -266,8 +267,8 @@ async fn detached_processes_end_with_a_killed_daemon() {
     }
 }
 
-/// The bridge is the parent of orphans, so the bridge has to wait for their end. It leaves alone what
-/// lives, as its program does.
+/// The bridge is the parent of orphans, so the bridge has to wait for their end. It leaves alone
+/// what lives, as its program does.
 #[tokio::test]
 async fn orphans_that_end_are_waited_for() {
     let mut bridge = Bridge::start(&hostile(&[], "")).await;

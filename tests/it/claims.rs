@@ -8,7 +8,8 @@ use crate::{
     storage, wait,
 };
 
-/// What the call does that the first stream brings: it is answered before the crash, or is in flight.
+/// What the call does that the first stream brings: it is answered before the crash, or is in
+/// flight.
 const TOOLS: [&str; 2] = ["plain_note", "plain_hang"];
 
 /// The call `tu_1` of the agent run `run_a` by this tool, in its own stream.

@@ -1,6 +1,6 @@
 //! What stands in the journal at the moment when it counts: the call when it reaches its tool, the
-//! answer when it reaches MANTYX. A copy of the file as it is then is given to another bridge, which
-//! says what it knows.
+//! answer when it reaches MANTYX. A copy of the file as it is then is given to another bridge,
+//! which says what it knows.
 //!
 //! Must not: read the file itself; what the bridge makes of it is what matters.
 

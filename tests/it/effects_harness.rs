@@ -1,5 +1,5 @@
-//! What tests of crashes, stops and bad disks have in common: a bridge with one server whose effects
-//! stand in a ledger, and a MANTYX that takes each result once.
+//! What tests of crashes, stops and bad disks have in common: a bridge with one server whose
+//! effects stand in a ledger, and a MANTYX that takes each result once.
 
 use crate::{bridge::Bridge, effects::Effects, mantyx::Mantyx, peers};
 

@@ -1,5 +1,5 @@
-//! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
-//! another's.
+//! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no
+//! app of another's.
 
 mod backends;
 mod cancellations;

@@ -24,7 +24,8 @@ pub(crate) struct Script {
     pub(crate) piece: usize,
     /// Ends the stream by closing the connection, without the framing that tells an end from a cut.
     pub(crate) unframed: bool,
-    /// A new connection goes on behind the last whole event of the one before, whatever it asks for.
+    /// A new connection goes on behind the last whole event of the one before, whatever it asks
+    /// for.
     pub(crate) forgetful: bool,
     /// A new connection begins so many events before the one that it asks for.
     pub(crate) rewind: u64,

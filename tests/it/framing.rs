@@ -72,8 +72,8 @@ async fn ambiguous_request_is_refused_and_carries_nothing() {
     assert_eq!(mantyx.recorded().len(), 1);
 }
 
-/// Requests behind others are looked at as the first is, wherever reads cut them: what stands before an
-/// ambiguous one is answered, it is refused, and nothing behind it is handled.
+/// Requests behind others are looked at as the first is, wherever reads cut them: what stands
+/// before an ambiguous one is answered, it is refused, and nothing behind it is handled.
 #[tokio::test]
 async fn ambiguous_request_is_refused_behind_other_requests_too() {
     let mantyx = Mantyx::start().await;

@@ -1,11 +1,11 @@
 //! The guides in `docs/`, and the README: what they tell to type is typed, word by word, by a new
 //! user in an empty directory.
 //!
-//! In a page, a block of `sh` is run, with what blocks before have exported; a line that
-//! begins with `mantyx-bridge serve` is left running, once it is ready. A block of `text` that
-//! follows has lines that were printed, in their order; `…` stands for anything. A comment before a
-//! block says what else it is: `<!-- file: NAME -->`, or `<!-- not run: WHY -->`. The bridge's port
-//! is replaced by a free one.
+//! In a page, a block of `sh` is run, with what blocks before have exported; a line that begins
+//! with `mantyx-bridge serve` is left running, once it is ready. A block of `text` that follows has
+//! lines that were printed, in their order; `…` stands for anything. A comment before a block says
+//! what else it is: `<!-- file: NAME -->`, or `<!-- not run: WHY -->`. The bridge's port is
+//! replaced by a free one.
 
 use std::{
     fs,
@@ -374,7 +374,8 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
 }
 
-/// The README is what somebody reads in one go; the manual is in `docs/`, and its index names all of it.
+/// The README is what somebody reads in one go; the manual is in `docs/`, and its index names all
+/// of it.
 #[test]
 fn the_readme_is_short_and_the_manual_has_an_index() {
     let index = fs::read_to_string(peers::repository("docs/README.md")).expect("a page of ours");

@@ -189,7 +189,8 @@ async fn requests_share_a_connection() {
     assert!(answered[&7].contains("host_refused"), "{answered:?}");
 }
 
-/// Opens `count` event streams on `speaker` as the app with this token; returns how many were refused.
+/// Opens `count` event streams on `speaker` as the app with this token; returns how many were
+/// refused.
 async fn open_streams(speaker: &mut Speaker, token: &str, count: u32) -> usize {
     let block = speaker.get("/v1/events", &[("authorization", &format!("Bearer {token}"))]);
     // All answers come, although no data is acknowledged.

@@ -11,8 +11,8 @@ use crate::{bridge::API, frames::Script, owners::Apps, wait};
 const RUN: &str = "run_1";
 const NOTE: &str = r#"{"text":"x"}"#;
 
-/// A run of the app `a` that follows `script`, and that `b` has handed over before MANTYX's answer to
-/// `a` has come. A call of `b`'s driver has reached the server then. `a` asks for the tools of
+/// A run of the app `a` that follows `script`, and that `b` has handed over before MANTYX's answer
+/// to `a` has come. A call of `b`'s driver has reached the server then. `a` asks for the tools of
 /// `backends`.
 async fn handed_over(script: Script, backends: &str) -> Apps {
     let apps = Apps::start().await;

@@ -90,8 +90,9 @@ impl Drop for Haproxy {
     }
 }
 
-/// A silent stream has a comment every 15 s, so that one without is dead long before the limits here. A
-/// replica that is frozen or cut off holds its connections: they are cut when its check fails.
+/// A silent stream has a comment every 15 s, so that one without is dead long before the limits
+/// here. A replica that is frozen or cut off holds its connections: they are cut when its check
+/// fails.
 fn config(addr: SocketAddr, servers: &[SocketAddr]) -> String {
     let servers = servers
         .iter()

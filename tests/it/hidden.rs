@@ -1,5 +1,5 @@
-//! The bridge's own files are kept from the programs that it starts (SECURITY.md), and a program that
-//! can read them all the same is told of.
+//! The bridge's own files are kept from the programs that it starts (SECURITY.md), and a program
+//! that can read them all the same is told of.
 
 use std::{
     fs,
@@ -65,7 +65,8 @@ async fn printed(bridge: &Bridge, tool: &str) -> String {
     answer["result"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The problems of one subject, and their cures, but for what is said of the hostile server's tools.
+/// The problems of one subject, and their cures, but for what is said of the hostile server's
+/// tools.
 async fn problems(bridge: &Bridge, subject: &str) -> Vec<(String, String)> {
     let status = bridge.status().await;
     let problems = status["problems"].as_array().expect("the status lists problems");
@@ -416,8 +417,8 @@ async fn check_and_doctor_tell_of_programs_that_can_read_secrets() {
     assert_eq!(step(&report, "shut"), None);
 }
 
-/// A mask over a single file goes when another one takes the file's place; one over a directory that
-/// has nothing else in it stays.
+/// A mask over a single file goes when another one takes the file's place; one over a directory
+/// that has nothing else in it stays.
 #[tokio::test]
 async fn a_hidden_file_that_was_replaced_is_told() {
     let dir = TempDir::new().expect("the temporary directory is writable");

@@ -1,5 +1,5 @@
-//! A stdio server that does what no server should (tests/peers/hostile_mcp.py), and what becomes
-//! of the bridge.
+//! A stdio server that does what no server should (tests/peers/hostile_mcp.py), and what becomes of
+//! the bridge.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -183,8 +183,8 @@ impl Request {
         connection.response().await
     }
 
-    /// Sends the request on a connection of its own, which may break at any time, and reads the head of
-    /// the answer.
+    /// Sends the request on a connection of its own, which may break at any time, and reads the
+    /// head of the answer.
     pub(crate) async fn try_send(self, to: SocketAddr) -> io::Result<Response> {
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;

@@ -1,5 +1,5 @@
-//! Events that are larger than the bridge reads: a run ends with its last one, apps get it whole, and
-//! a call of the bridge's is answered.
+//! Events that are larger than the bridge reads: a run ends with its last one, apps get it whole,
+//! and a call of the bridge's is answered.
 
 use std::time::Duration;
 

@@ -417,8 +417,8 @@ async fn a_stdio_client_outlives_the_daemons_restart() {
     wait_in_flight(&rig.bridge, 0).await;
 }
 
-/// A call whose answer has become a stream breaks off, too; notifications get no answer, and what is
-/// sent in one piece is handled in its order.
+/// A call whose answer has become a stream breaks off, too; notifications get no answer, and what
+/// is sent in one piece is handled in its order.
 #[tokio::test]
 async fn a_stdio_client_gets_an_answer_to_each_request() {
     let all = format!("  all: {}\n", peers::everything_stdio());

@@ -99,7 +99,8 @@ fn keyed(bridge: &Bridge, target: &str, key: &str, body: &str) -> Request {
 
 const CHAT: &str = "/v1/tool-calls?format=openai-chat";
 
-/// A call of the ledger's `slow` in the form of Chat Completions, which ends once the file is there.
+/// A call of the ledger's `slow` in the form of Chat Completions, which ends once the file is
+/// there.
 fn slow(file: &str) -> String {
     let arguments = json!({ "text": file }).to_string();
     json!({ "id": "call_0", "type": "function",

@@ -19,8 +19,8 @@ async fn explore(examples: &str, limit: Duration) {
     command.args(["run", &format!("{}/openapi.json", bridge.url())]);
     command.args(["--header", &format!("Authorization: Bearer {}", bridge.token())]);
     // Events do not end. What is right in shape can be wrong in meaning: a backend that there is
-    // not, a spec without a prompt. So many requests without a token are answered with 429, which is
-    // no refusal to it; `api::every_route_but_two_wants_a_token` looks at each.
+    // not, a spec without a prompt. So many requests without a token are answered with 429, which
+    // is no refusal to it; `api::every_route_but_two_wants_a_token` looks at each.
     let unlike = "positive_data_acceptance,ignored_auth";
     command.args(["--exclude-path", "/v1/events", "--exclude-checks", unlike]);
     command.args(["--max-examples", examples, "--seed", "1", "--no-color"]);

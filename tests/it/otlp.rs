@@ -1,5 +1,5 @@
-//! The bridge's own spans, as a collector on the official messages reads them: joined with the app's
-//! trace and with what peers and MANTYX are told, and never in anybody's way.
+//! The bridge's own spans, as a collector on the official messages reads them: joined with the
+//! app's trace and with what peers and MANTYX are told, and never in anybody's way.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Whose a run or a session is, and that a call has one driver, under whatever name its run is known.
+//! Whose a run or a session is, and that a call has one driver, under whatever name its run is
+//! known.
 
 use std::{fs, path::PathBuf};
 

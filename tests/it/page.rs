@@ -161,7 +161,8 @@ async fn a_session_opens_what_the_page_needs_and_no_more() {
     assert!(rig.mantyx.recorded().is_empty() && rig.executions().is_empty());
 }
 
-/// Browsers send a host's cookies to all of its ports: whoever listens on another one has the cookie.
+/// Browsers send a host's cookies to all of its ports: whoever listens on another one has the
+/// cookie.
 #[tokio::test]
 async fn a_cookie_alone_decides_nothing_and_shows_no_arguments() {
     let rig = Harness::with_keys(approvals::ALL, "", &[], "").await;

@@ -2,8 +2,8 @@
 //! with the ordinary clients of their registries, and started on demand.
 //!
 //! They live in `target/test-peers`, each part with a stamp of what is in it, so that a part is
-//! fetched anew when its versions change and only then. Must not: name a registry (the clients'
-//! own configuration decides), or fall back to a fake when a real peer is missing.
+//! fetched anew when its versions change and only then. Must not: name a registry (the clients' own
+//! configuration decides), or fall back to a fake when a real peer is missing.
 
 pub(crate) mod debian;
 pub(crate) mod fetch;
@@ -285,8 +285,8 @@ pub(crate) async fn refusing_initialized(status: &str) -> Peer {
     python_listener(fetch::interpreter(), "sse_mcp.py", &["--initialized", status]).await
 }
 
-/// The stdio server of the repository that writes down every call (tests/peers/ledger_mcp.py).
-/// It needs a Python and nothing else, so most tests use it.
+/// The stdio server of the repository that writes down every call (tests/peers/ledger_mcp.py). It
+/// needs a Python and nothing else, so most tests use it.
 pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/ledger_mcp.py");
     let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));

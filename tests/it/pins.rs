@@ -1,4 +1,5 @@
-//! What a server says of its tools, held against what was accepted of it: told, withdrawn, accepted.
+//! What a server says of its tools, held against what was accepted of it: told, withdrawn,
+//! accepted.
 
 use std::{fs, path::PathBuf};
 

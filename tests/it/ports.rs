@@ -1,7 +1,7 @@
 //! Ports for what has to know its own before it listens, or listens again after a restart.
 //!
-//! Must not: give out ports of the range from which the kernel takes those of other sockets. While a
-//! daemon is down, any connection of another test could take its port.
+//! Must not: give out ports of the range from which the kernel takes those of other sockets. While
+//! a daemon is down, any connection of another test could take its port.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},

@@ -55,7 +55,8 @@ impl Postgres {
         Self { server: None, addr: ports::free(), dir }
     }
 
-    /// A synchronous standby of this server, which from now on confirms nothing that the standby has not.
+    /// A synchronous standby of this server, which from now on confirms nothing that the standby
+    /// has not.
     pub(crate) async fn standby(&self) -> Self {
         let mut standby = Self::without_data();
         let mut copying = program("pg_basebackup");

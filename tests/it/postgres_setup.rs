@@ -1,4 +1,5 @@
-//! What is wrong with the database of replicas is told with its cure, and nothing is started by halves.
+//! What is wrong with the database of replicas is told with its cure, and nothing is started by
+//! halves.
 
 use std::process::Output;
 
@@ -189,8 +190,8 @@ async fn with_tools(mantyx: &Mantyx, postgres: &Postgres, dir: &tempfile::TempDi
     bridge
 }
 
-/// What the planner believes of tables that fill and empty is wrong. A write that reads all records of
-/// the group gets slower with each call.
+/// What the planner believes of tables that fill and empty is wrong. A write that reads all records
+/// of the group gets slower with each call.
 #[tokio::test]
 async fn a_write_reads_the_records_that_it_names_and_no_others() {
     const CALLS: usize = 100;

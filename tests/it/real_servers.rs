@@ -78,7 +78,8 @@ const PYPI: &[Server] = &[
     server("time", &["mcp-server-time==2026.10.19", "--local-timezone", "UTC"]),
     server("git", &["mcp-server-git==2026.10.19"]),
     server("fetch", &["mcp-server-fetch==2026.10.24"]),
-    // This one and `powerpoint` were written for the first generation of the SDK, without saying so.
+    // This one and `powerpoint` were written for the first generation of the SDK, without saying
+    // so.
     server(
         "sqlite",
         &["--with", "mcp<2", "mcp-server-sqlite==2025.4.25", "--db-path", "DATA/sqlite.db"],
@@ -252,7 +253,8 @@ async fn wait_started_again(bridge: &Bridge, name: &str) {
     .await;
 }
 
-/// Fails unless each server was started once, and `twice` a second time; none of the others has ended.
+/// Fails unless each server was started once, and `twice` a second time; none of the others has
+/// ended.
 fn check_starts(bridge: &Bridge, twice: &[&str]) {
     for (name, history) in histories(bridge) {
         let again = usize::from(twice.contains(&&*name));

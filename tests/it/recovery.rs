@@ -267,8 +267,8 @@ async fn a_call_that_waited_for_its_turn_is_made() {
     assert_eq!(rig.plain.begun("tu_waiting"), 1);
 }
 
-/// Kills the bridge with a call that has not begun, and starts it with its clock moved by `seconds`;
-/// if `booted`, on a machine that was booted meanwhile.
+/// Kills the bridge with a call that has not begun, and starts it with its clock moved by
+/// `seconds`; if `booted`, on a machine that was booted meanwhile.
 async fn start_at_another_time(seconds: &str, booted: bool) -> Harness {
     let mut rig = Harness::start(1, "").await;
     rig.kill_with_one_waiting(|calls| calls.answered("tu_first").answered("tu_waiting").done())

@@ -131,8 +131,8 @@ async fn no_backend_leads_us_off_tls() {
     assert!(told.contains(&same_port) && told.contains("not followed"), "{told}");
 }
 
-/// A14: within an origin, MCP's clients follow what repeats the request, and nobody else anything; a
-/// user in the address is no origin that was configured.
+/// A14: within an origin, MCP's clients follow what repeats the request, and nobody else anything;
+/// a user in the address is no origin that was configured.
 #[tokio::test]
 async fn client_that_follows_redirects_reaches_the_same_origin_and_no_further() {
     let trap = Mantyx::start().await;
@@ -177,8 +177,8 @@ async fn a_chain_of_redirects_ends() {
     assert!((0..=5).all(met) && !(6..=11).any(met), "{:?}", trap.recorded());
 }
 
-/// Has a result posted, a stream opened, and an app ask, at a MANTYX that answers with a redirect to
-/// `location`.
+/// Has a result posted, a stream opened, and an app ask, at a MANTYX that answers with a redirect
+/// to `location`.
 async fn ask_mantyx(mantyx: &Mantyx, bridge: &Bridge, status: u16, location: &str) {
     let (line, location) = (format!("HTTP/1.1 {status} Moved"), format!("Location: {location}"));
     let head = [line.as_str(), location.as_str()];

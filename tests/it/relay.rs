@@ -1,5 +1,5 @@
-//! A wire between two programs, which a test can cut. A cut wire tells nobody: what is under way waits
-//! in it, and comes out when the wire is whole again.
+//! A wire between two programs, which a test can cut. A cut wire tells nobody: what is under way
+//! waits in it, and comes out when the wire is whole again.
 //!
 //! Must not: look at what it passes on.
 

@@ -141,8 +141,8 @@ async fn redacted_text_is_nowhere() {
     .await;
 }
 
-/// Calls the tool `say` over `/mcp` with these arguments, as a client that takes progress and questions;
-/// all that comes of it.
+/// Calls the tool `say` over `/mcp` with these arguments, as a client that takes progress and
+/// questions; all that comes of it.
 async fn say(bridge: &Bridge, arguments: &Value) -> String {
     let meta = META
         .replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}},\"progressToken\":7");

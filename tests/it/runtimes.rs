@@ -1,5 +1,5 @@
-//! Other runtimes: hsafa in v3 and v7, and Claude's self-hosted environments, against stand-ins that
-//! were written from their documents, and beside their own clients.
+//! Other runtimes: hsafa in v3 and v7, and Claude's self-hosted environments, against stand-ins
+//! that were written from their documents, and beside their own clients.
 
 mod kills;
 mod oracles;

@@ -367,8 +367,8 @@ async fn no_body_of_an_app_takes_more_than_its_room() {
         let sent = connection.flood(&chunk, 2 * (SENT as usize) / chunk.len()).await;
         assert!(sent.is_err(), "{target} should be refused before it has ended");
     }
-    // A spec carries attachments: its limit is 64 MiB. As the length is not known, the allocator copies
-    // the body when it grows.
+    // A spec carries attachments: its limit is 64 MiB. As the length is not known, the allocator
+    // copies the body when it grows.
     measured.before += 2 * (64 << 20);
     measured.is_well("bodies").await;
 }

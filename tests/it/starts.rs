@@ -1,5 +1,5 @@
-//! What stands in the way of a start: files that a crash has damaged, a pipe in the place of a file, a
-//! signal that comes too early, and an address that the machine does not have.
+//! What stands in the way of a start: files that a crash has damaged, a pipe in the place of a
+//! file, a signal that comes too early, and an address that the machine does not have.
 
 use std::{fs, path::Path, process::Command};
 
@@ -24,8 +24,8 @@ async fn state_problems(bridge: &Bridge) -> Vec<String> {
     of_state.map(|problem| format!("{} {}", problem["message"], problem["cure"])).collect()
 }
 
-/// After a crash, a file may be empty, or have zero bytes in the place of its text. Zero bytes would
-/// be a token that anyone knows.
+/// After a crash, a file may be empty, or have zero bytes in the place of its text. Zero bytes
+/// would be a token that anyone knows.
 #[tokio::test]
 async fn damaged_tokens_are_replaced_and_told() {
     let mut bridge = Bridge::start(SANDBOX).await;

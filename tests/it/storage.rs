@@ -1,5 +1,5 @@
-//! A disk that fails: no call is made that is not written down, whatever else goes on; and a journal
-//! that is damaged costs its runs and nothing more.
+//! A disk that fails: no call is made that is not written down, whatever else goes on; and a
+//! journal that is damaged costs its runs and nothing more.
 //!
 //! Must not: fill the disk that the tests run on. A limit on the size of files fails the bridge's
 //! writes just so.
@@ -49,7 +49,8 @@ impl EffectsHarness {
         .await;
     }
 
-    /// Has a run make a call that does not end, and waits until it has reached its tool; the run's id.
+    /// Has a run make a call that does not end, and waits until it has reached its tool; the run's
+    /// id.
     async fn begin_open_call(&self, id: &str) -> String {
         let hangs = r#"{"hang":"always"}"#;
         self.mantyx.script(Script::one_call(id, "plain", "plain_destructive", hangs));
@@ -383,8 +384,8 @@ async fn a_state_directory_is_one_bridges_own() {
     rig.bridge.api("GET", "/healthz", None).await.expect(200);
 }
 
-/// A bridge that was killed with a call that hangs, one that waits for the first's turn, and one that
-/// the run has not come to.
+/// A bridge that was killed with a call that hangs, one that waits for the first's turn, and one
+/// that the run has not come to.
 async fn killed_with_two_calls() -> EffectsHarness {
     let mut rig = EffectsHarness::start(Some("concurrency: 1")).await;
     let script = Script::new()

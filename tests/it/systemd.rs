@@ -1,5 +1,5 @@
-//! The service: what the daemon tells systemd, and that the units of the repository are valid
-//! and shut tight. systemd itself is not run.
+//! The service: what the daemon tells systemd, and that the units of the repository are valid and
+//! shut tight. systemd itself is not run.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 

@@ -15,11 +15,11 @@ use crate::peers::repository;
 /// Files longer than this have more than one job.
 const MAX_LINES: usize = 600;
 
-/// A room of `http`, and the other modules that neither it nor those below it may name. The order of
-/// all modules is that of the map in ARCHITECTURE.md.
+/// A room of `http`, and the other modules that neither it nor those below it may name. The order
+/// of all modules is that of the map in ARCHITECTURE.md.
 const DIRECTIONS: &[(&str, &str)] = &[
-    // What requests ask about the records is answered by `run_store` and `calls`: the difference between
-    // one process and replicas is decided there.
+    // What requests ask about the records is answered by `run_store` and `calls`: the difference
+    // between one process and replicas is decided there.
     ("http", "journal"),
     ("http::client_info", "backend calls config http run_store runs upstream"),
     ("http::error_code", "backend calls config http run_store runs upstream"),
@@ -50,33 +50,6 @@ const DIRECTIONS: &[(&str, &str)] = &[
 
 /// A comment is wrapped here, as code is.
 const COMMENT_WIDTH: usize = 100;
-
-/// No comment line is longer. Rooms that are not in [`FILLED`] have lines of their earlier width.
-const MAX_COMMENT: usize = 107;
-
-/// The rooms whose comments are filled up to [`COMMENT_WIDTH`], and not beyond.
-const FILLED: &[&str] = &[
-    "src/backoff",
-    "src/clock",
-    "src/daemon",
-    "src/descriptors",
-    "src/group_files",
-    "src/limits",
-    "src/metrics",
-    "src/random",
-    "src/run_store",
-    "src/runs",
-    "src/runtimes",
-    "src/settings",
-    "src/simulated",
-    "src/small_server",
-    "src/systemd",
-    "src/tasks",
-    "src/telemetry",
-    "src/tool_pins",
-    "src/upstream",
-    "src/watch",
-];
 
 /// What `model` must not name: it decides, and others act.
 const NOT_IN_MODEL: &[&str] = &[
@@ -173,8 +146,8 @@ fn comment(line: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether a line of a comment begins something that stands on a line of its own: an item of a list, a
-/// row of a table, a heading, a quotation, or code.
+/// Whether a line of a comment begins something that stands on a line of its own: an item of a
+/// list, a row of a table, a heading, a quotation, or code.
 fn stands_alone(text: &str) -> bool {
     let number = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_item = text.starts_with(['-', '*']) || number != text && number.starts_with(". ");
@@ -183,8 +156,7 @@ fn stands_alone(text: &str) -> bool {
 
 /// The lines of a text whose comments are too long, or break before a word for which there is room:
 /// their numbers.
-fn unwrapped_lines(text: &str, is_filled: bool) -> Vec<usize> {
-    let max = if is_filled { COMMENT_WIDTH } else { MAX_COMMENT };
+fn unwrapped_lines(text: &str) -> Vec<usize> {
     let mut offenders = Vec::new();
     let mut in_code = false;
     let lines: Vec<&str> = text.lines().collect();
@@ -199,7 +171,8 @@ fn unwrapped_lines(text: &str, is_filled: bool) -> Vec<usize> {
         let breaks_early = next_word.is_some_and(|word| {
             !text.is_empty() && width + 1 + word.chars().count() <= COMMENT_WIDTH
         });
-        if width > max || is_filled && !in_code && breaks_early && !text.starts_with("    ") {
+        let is_quoted = in_code || text.starts_with("    ");
+        if width > COMMENT_WIDTH || breaks_early && !is_quoted {
             offenders.push(at + 1);
         }
     }
@@ -210,11 +183,7 @@ fn unwrapped_lines(text: &str, is_filled: bool) -> Vec<usize> {
 fn comments_are_wrapped() {
     let mut offenders = Vec::new();
     for source in sources(&["rs"]) {
-        let is_filled = FILLED.iter().any(|room| {
-            let rest = source.path.strip_prefix(room);
-            rest.is_some_and(|rest| rest.starts_with('/') || rest == ".rs")
-        });
-        for line in unwrapped_lines(&source.text, is_filled) {
+        for line in unwrapped_lines(&source.text) {
             offenders.push(format!("{}:{line}", source.path));
         }
     }
@@ -226,12 +195,11 @@ fn unwrapped_comment_is_found() {
     let word = "x".repeat(40);
     let line = |words: usize| format!("/// {}", vec![word.as_str(); words].join(" "));
     let two = line(2);
-    assert_eq!(unwrapped_lines(&format!("{two}\n{two}"), true), [0; 0]);
-    assert_eq!(unwrapped_lines(&line(3), false), [1], "it is too long");
-    assert_eq!(unwrapped_lines(&format!("{two}\n/// is"), true), [1], "there is room for `is`");
-    assert_eq!(unwrapped_lines(&format!("{two}\n/// is"), false), [0; 0]);
+    assert_eq!(unwrapped_lines(&format!("{two}\n{two}")), [0; 0]);
+    assert_eq!(unwrapped_lines(&line(3)), [1], "it is too long");
+    assert_eq!(unwrapped_lines(&format!("{two}\n/// is")), [1], "there is room for `is`");
     for next in ["///", "// is", "/// - is", "/// 1. is", "fn f() {}"] {
-        assert_eq!(unwrapped_lines(&format!("{two}\n{next}"), true), [0; 0], "{next}");
+        assert_eq!(unwrapped_lines(&format!("{two}\n{next}")), [0; 0], "{next}");
     }
 }
 
@@ -380,8 +348,8 @@ fn http_asks_run_store_and_calls_and_never_the_journal() {
     none("these lines ask the journal", &offenders);
 }
 
-/// The files of `src` that may start a process by themselves: the function for all others, a process
-/// that adopts no orphans, and a command that ends at once.
+/// The files of `src` that may start a process by themselves: the function for all others, a
+/// process that adopts no orphans, and a command that ends at once.
 const STARTERS: [&str; 3] =
     ["src/backend/program/orphans.rs", "src/backend/program/mask.rs", "src/cli/open.rs"];
 
@@ -473,8 +441,8 @@ fn every_test_that_is_named_as_holding_a_promise_exists() {
     assert_eq!(held + 1, promised, "every promise has its test, below the head of the table");
 }
 
-/// A test is found by its subject. With one of these words in front, its name is a sentence that needs
-/// the test before, or a question.
+/// A test is found by its subject. With one of these words in front, its name is a sentence that
+/// needs the test before, or a question.
 const NO_SUBJECTS: &str = "it nor of so such that there they those what where who whoever";
 
 #[test]

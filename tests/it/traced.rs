@@ -1,5 +1,6 @@
 //! The journal as the kernel sees it: what is written and synced before what, and what comes of
-//! system calls that fail. Long tests, by strace, which has to be allowed to trace a process of ours.
+//! system calls that fail. Long tests, by strace, which has to be allowed to trace a process of
+//! ours.
 //!
 //! Must not: run with the others; durable.rs and storage.rs hold the same rules without strace.
 

@@ -1,4 +1,5 @@
-//! A server, or the bridge, that ends in the middle of a call: what is called again, and on whose word.
+//! A server, or the bridge, that ends in the middle of a call: what is called again, and on whose
+//! word.
 
 use std::{fs, path::Path};
 

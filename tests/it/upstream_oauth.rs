@@ -1,5 +1,5 @@
-//! `upstream.oauth`: MANTYX behind a gate that lets nothing through without the token that it issued
-//! last for a refresh token.
+//! `upstream.oauth`: MANTYX behind a gate that lets nothing through without the token that it
+//! issued last for a refresh token.
 
 use rustix::process::Signal;
 use tempfile::TempDir;

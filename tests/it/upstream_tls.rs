@@ -1,4 +1,5 @@
-//! `upstream.tls`: MANTYX behind an authority of its own, which lets in only who shows a certificate.
+//! `upstream.tls`: MANTYX behind an authority of its own, which lets in only who shows a
+//! certificate.
 
 use std::fs;
 

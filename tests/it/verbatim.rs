@@ -1,5 +1,5 @@
-//! What passes through the proxy as it came, and what does not: targets, methods, cookies, and specs
-//! that get no tools.
+//! What passes through the proxy as it came, and what does not: targets, methods, cookies, and
+//! specs that get no tools.
 
 use crate::{
     bridge::{API, Bridge},

@@ -1,5 +1,5 @@
-//! Large answers that an app asks for and does not read, and many at once: they cost the app, and not
-//! the others.
+//! Large answers that an app asks for and does not read, and many at once: they cost the app, and
+//! not the others.
 
 use std::{fs, time::Duration};
 
@@ -15,7 +15,8 @@ use crate::{
     peers, process, wait,
 };
 
-/// How much an app that reads nothing may make the bridge take, beside what the bridge needs itself.
+/// How much an app that reads nothing may make the bridge take, beside what the bridge needs
+/// itself.
 const SHARE: u64 = 160 << 20;
 /// For each of its requests, the connections on which the app does not read.
 const UNREAD: usize = 50;

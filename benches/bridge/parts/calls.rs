@@ -2,9 +2,9 @@
 //! to the first byte of the result's POST there, less the tool's own time.
 //!
 //! Beside the bridge: the official Python SDK that answers the same calls itself, the tool called
-//! directly, an exchange over loopback, and a record on the same disk. The bridge is there twice, as
-//! its journal is synced before it calls a tool and before it posts: once with its state on the disk,
-//! and once in memory, where a sync costs nothing. Must not: leave a call out that was slow.
+//! directly, an exchange over loopback, and a record on the same disk. The bridge is there twice,
+//! as its journal is synced before it calls a tool and before it posts: once with its state on the
+//! disk, and once in memory, where a sync costs nothing. Must not: leave a call out that was slow.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,5 +1,5 @@
-//! A search in 10,000 tools: how long the first one takes, which reads all of them, how long the next
-//! ones take, and what the daemon holds for it.
+//! A search in 10,000 tools: how long the first one takes, which reads all of them, how long the
+//! next ones take, and what the daemon holds for it.
 //!
 //! Must not: judge what is found (tests/it/catalogs does).
 

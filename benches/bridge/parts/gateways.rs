@@ -1,8 +1,8 @@
 //! A call through what else stands before MCP servers for its apps, beside the bridge: the same
 //! servers behind each, on stdio and over HTTP, and the same plain client in front.
 //!
-//! No other gateway answers the events of a run; so the bridge is asked by its own API, which runs a
-//! call as a run's would be. Must not: leave out what a gateway needs by default; fail because of
+//! No other gateway answers the events of a run; so the bridge is asked by its own API, which runs
+//! a call as a run's would be. Must not: leave out what a gateway needs by default; fail because of
 //! another gateway than the bridge.
 
 mod contextforge;
@@ -260,8 +260,8 @@ impl Gateway {
         self.process.and_then(|id| process::processor_seconds(id).ok()).unwrap_or(0.0)
     }
 
-    /// Calls the tool for `span` nanoseconds, on so many connections at once; gives for each call the
-    /// time that was not the tool's own. Nothing, once it has failed.
+    /// Calls the tool for `span` nanoseconds, on so many connections at once; gives for each call
+    /// the time that was not the tool's own. Nothing, once it has failed.
     async fn round(&mut self, flight: usize, span: u64) -> Outcome<Vec<u64>> {
         let (end, question) = (clock::now() + span, self.question);
         let mut callers = JoinSet::new();

@@ -1,8 +1,8 @@
 //! `POST agent-runs` through the bridge, straight to MANTYX, and through plain reverse proxies.
 //!
 //! What reaches MANTYX from the bridge has the tools in it, and the app never sent them. So the
-//! others are given the same bytes to carry, and the app's own small body as well. Must not: compare
-//! what does not reach MANTYX as the same bytes without saying so.
+//! others are given the same bytes to carry, and the app's own small body as well. Must not:
+//! compare what does not reach MANTYX as the same bytes without saying so.
 
 use std::net::SocketAddr;
 

@@ -1,7 +1,8 @@
 //! The bridge as an MCP server (`/mcp`): a call through it, what a session of a client holds, and
 //! how many programs there are for many clients.
 //!
-//! A call is measured as `gateways` does, beside the same others. Must not: have a client of its own.
+//! A call is measured as `gateways` does, beside the same others. Must not: have a client of its
+//! own.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the bridge holds: idle, with idle runs, after a load; how soon it is ready; how large it is.
+//! What the bridge holds: idle, with idle runs, after a load; how soon it is ready; how large it
+//! is.
 //!
 //! Must not: measure a bridge that is still busy with what came before.
 
@@ -74,7 +75,8 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
     Ok(())
 }
 
-/// The load of `events` and `runs`, as long as is asked for, and a bridge that has it behind itself.
+/// The load of `events` and `runs`, as long as is asked for, and a bridge that has it behind
+/// itself.
 async fn after_load(setting: &Setting, findings: &mut Findings, table: &mut Table) -> Outcome<()> {
     let mut world = World::start().await?;
     let mut reader = Process::role("reader", &[])?;

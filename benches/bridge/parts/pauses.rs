@@ -1,8 +1,9 @@
-//! What a pause costs the next call: one about every ten seconds, to a MANTYX behind TLS that speaks
-//! HTTP/2, and to one that does not.
+//! What a pause costs the next call: one about every ten seconds, to a MANTYX behind TLS that
+//! speaks HTTP/2, and to one that does not.
 //!
-//! A client may not use an idle connection of HTTP/1.1 for longer than the server is known to keep it,
-//! so that posts after a pause need a new one. Must not: count the handshake of the run's stream.
+//! A client may not use an idle connection of HTTP/1.1 for longer than the server is known to keep
+//! it, so that posts after a pause need a new one. Must not: count the handshake of the run's
+//! stream.
 
 use std::{fs, time::Duration};
 

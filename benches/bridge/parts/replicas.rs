@@ -1,8 +1,9 @@
-//! One replica, three, and a journal in a file, under the same load: what they take, what it costs the
-//! processors of both sides, and what a call is for PostgreSQL.
+//! One replica, three, and a journal in a file, under the same load: what they take, what it costs
+//! the processors of both sides, and what a call is for PostgreSQL.
 //!
-//! On a machine without cores to spare, three replicas take from each other and from PostgreSQL; the
-//! table says how many cores were busy. Must not: take a figure of a round in which a call was lost.
+//! On a machine without cores to spare, three replicas take from each other and from PostgreSQL;
+//! the table says how many cores were busy. Must not: take a figure of a round in which a call was
+//! lost.
 
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Many runs at once with calls in each: what is lost, what is added, what it costs the processor.
 //!
 //! `paced` is what agents do, which think between their calls; `at once` keeps a call of every run
-//! outstanding, so that each waits for all the others, and shows what the bridge can take. Must not:
-//! take a figure of a round in which a call was lost.
+//! outstanding, so that each waits for all the others, and shows what the bridge can take. Must
+//! not: take a figure of a round in which a call was lost.
 
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
     Ok(())
 }
 
-/// All runs are created, at the daemons in turn, begin together, and each makes its calls. An error if
-/// one was lost.
+/// All runs are created, at the daemons in turn, begin together, and each makes its calls. An error
+/// if one was lost.
 pub(super) async fn round(world: &mut World, daemons: &[&Daemon], load: Load) -> Outcome<Round> {
     world.gate(false).await?;
     let plan = format!("gated-calls-mix-1-{}-100000-{}", load.span, load.pause);

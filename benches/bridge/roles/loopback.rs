@@ -1,5 +1,5 @@
-//! What an exchange over loopback costs with the libraries that the bridge is made of: a server that
-//! reads a body and answers with a few bytes.
+//! What an exchange over loopback costs with the libraries that the bridge is made of: a server
+//! that reads a body and answers with a few bytes.
 //!
 //! Must not: do anything else.
 

@@ -1,5 +1,5 @@
-//! A MANTYX that makes calls as a plan says, and knows for each when its event went out and when the
-//! result came in.
+//! A MANTYX that makes calls as a plan says, and knows for each when its event went out and when
+//! the result came in.
 //!
 //! The plan of a run is the name of the workspace that it is created in ([`plan`]), so that nothing
 //! but a path has to be read. Beside MANTYX's routes there are some for the bench, below `/bench`.

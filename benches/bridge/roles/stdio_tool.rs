@@ -1,7 +1,7 @@
 //! A fast MCP server on stdin and stdout.
 //!
-//! Each answer is a write of its own, and the time of a request is that of the read which brought its
-//! last byte. Must not: start a runtime's thread for stdin, which a reader of tokio's would be.
+//! Each answer is a write of its own, and the time of a request is that of the read which brought
+//! its last byte. Must not: start a runtime's thread for stdin, which a reader of tokio's would be.
 
 use std::io::{Read as _, Write as _};
 

@@ -90,7 +90,8 @@ impl Client {
         );
         message.extend_from_slice(head.as_bytes());
         message.extend_from_slice(body);
-        // A server closes what has been unused for long; where there is nothing to read, it has not.
+        // A server closes what has been unused for long; where there is nothing to read, it has
+        // not.
         let kept = self.stream.take().filter(|stream| {
             let read = stream.try_read(&mut [0]);
             read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)

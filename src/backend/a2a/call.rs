@@ -101,9 +101,8 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
 /// Sends the message, and waits for the reply.
 ///
 /// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
-/// message continues a task, that task is known already, and a reply at once could show its
-/// state from before the message. In that case, polls beside the message show that the agent
-/// works.
+/// message continues a task, that task is known already, and a reply at once could show its state
+/// from before the message. In that case, polls beside the message show that the agent works.
 async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
     let reply_time = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
     let exchange = following.link.exchange(Operation::Send(message, reply_time));

@@ -35,8 +35,9 @@ pub(super) enum Stale {
     All,
 }
 
-/// A call and, as soon as there is one, the task that the agent made of it. A drop before the task has
-/// ended cancels it in the background, unless the bridge is stopping and will ask for the task later.
+/// A call and, as soon as there is one, the task that the agent made of it. A drop before the task
+/// has ended cancels it in the background, unless the bridge is stopping and will ask for the task
+/// later.
 pub(super) struct Following<'a> {
     pub(super) link: &'a Arc<Link>,
     tracker: &'a TaskTracker,
@@ -97,8 +98,8 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless a
-    /// message is on its way to the task. If there is no task, the error is `otherwise`.
+    /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless
+    /// a message is on its way to the task. If there is no task, the error is `otherwise`.
     pub(super) async fn poll(&mut self, first: Duration, otherwise: String) -> Called<Reply> {
         let Some(task) = self.task.clone() else { return Err(CallError::Lost(otherwise)) };
         let mut wait = first;

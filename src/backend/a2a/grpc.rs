@@ -1,5 +1,5 @@
-//! gRPC, as far as the bridge needs it: sends one message to the agent, and reads the message and the
-//! status of the response. The HTTP client does HTTP/2 and TLS.
+//! gRPC, as far as the bridge needs it: sends one message to the agent, and reads the message and
+//! the status of the response. The HTTP client does HTTP/2 and TLS.
 //!
 //! Must not: repeat a request, or read the content of a result: `messages` converts it to the JSON
 //! of the other bindings, and `backend::a2a::result` reads that.

@@ -37,8 +37,8 @@ pub(super) struct Link {
     pub settings: Arc<AgentSettings>,
     pub client: http_client::Client,
     pub endpoint: Endpoint,
-    /// Whether the card says that the agent streams. Its artifacts then grow piece by piece, and one
-    /// text may be in several parts. The bridge does not read its streams.
+    /// Whether the card says that the agent streams. Its artifacts then grow piece by piece, and
+    /// one text may be in several parts. The bridge does not read its streams.
     pub streams: bool,
 }
 

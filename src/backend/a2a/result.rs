@@ -59,8 +59,8 @@ struct Said {
     files: Vec<File>,
 }
 
-/// How many bytes of a name or an address are shown, on one line, so that it cannot look like further
-/// lines of the answer.
+/// How many bytes of a name or an address are shown, on one line, so that it cannot look like
+/// further lines of the answer.
 const MAX_NAME: usize = 2048;
 
 const WAITS_FOR_INPUT: &str =
@@ -125,8 +125,9 @@ enum TaskState {
 }
 
 impl TaskState {
-    /// The outcome of a task that ended or waits, from the `words` of its status and its `artifacts`. A
-    /// completed task is asked for its work, any other for what the agent says about it.
+    /// The outcome of a task that ended or waits, from the `words` of its status and its
+    /// `artifacts`. A completed task is asked for its work, any other for what the agent says about
+    /// it.
     fn outcome(self, words: Said, artifacts: Said) -> Outcome {
         match self {
             Self::Unfinished => Outcome::Unfinished,

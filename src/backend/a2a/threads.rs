@@ -23,9 +23,9 @@ const MAX_THREADS: usize = 10_000;
 /// An id of an agent that is longer than this is not remembered.
 const MAX_ID: usize = 1024;
 
-/// Where a message goes: to a new conversation, into a known one, or to a task of it. As the text of
-/// a [`Handle`], it has the data with which a task can be asked for after a restart. Later versions
-/// read the text, too: members may be added, but never change their meaning.
+/// Where a message goes: to a new conversation, into a known one, or to a task of it. As the text
+/// of a [`Handle`], it has the data with which a task can be asked for after a restart. Later
+/// versions read the text, too: members may be added, but never change their meaning.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Thread {
     /// The task that waits for the message.
@@ -77,8 +77,9 @@ impl Thread {
 }
 
 impl Threads {
-    /// The conversations with the agent at `endpoint`, kept in `journal`. Those that an earlier process
-    /// has left in its file go on, unless the clock was put back: their age is then not known.
+    /// The conversations with the agent at `endpoint`, kept in `journal`. Those that an earlier
+    /// process has left in its file go on, unless the clock was put back: their age is then not
+    /// known.
     pub fn kept_in(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Arc<Self> {
         let agent = format!("{name} {endpoint}");
         let now = Instant::now();
@@ -130,8 +131,8 @@ impl Threads {
         }
     }
 
-    /// [`Self::leave`] over all replicas, in a task of `tracker`: a call that is dropped meanwhile must
-    /// not lose where its message has led.
+    /// [`Self::leave`] over all replicas, in a task of `tracker`: a call that is dropped meanwhile
+    /// must not lose where its message has led.
     pub(super) async fn end(self: &Arc<Self>, tracker: &TaskTracker, id: String, thread: Thread) {
         self.leave(&id, thread.clone());
         if self.replica().is_none() {
@@ -163,8 +164,8 @@ impl Threads {
         Thread { context: entry.thread.context.clone(), task: entry.thread.task.take() }
     }
 
-    /// Remembers where a message has led. A task that waits for another message of the
-    /// conversation stays, unless `thread` has one itself.
+    /// Remembers where a message has led. A task that waits for another message of the conversation
+    /// stays, unless `thread` has one itself.
     pub(super) fn leave(&self, id: &str, thread: Thread) {
         let Thread { context, task } = thread.short();
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! Tokens for a client's own credentials (RFC 6749, 4.4), from where the operator, the backend's card
-//! or its metadata says that they are issued.
+//! Tokens for a client's own credentials (RFC 6749, 4.4), from where the operator, the backend's
+//! card or its metadata says that they are issued.
 //!
 //! Must not: let a secret go where it may not ([`discovery::endpoint`] knows).
 

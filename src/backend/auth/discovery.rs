@@ -26,8 +26,8 @@ const MAX_METADATA: usize = 256 * 1024;
 /// Who issues tokens for a server, and what the server calls itself there.
 type Resource = (Url, Option<String>);
 
-/// Finds out where the server that gave `challenge` has its tokens issued, and how a client shows its
-/// secret there.
+/// Finds out where the server that gave `challenge` has its tokens issued, and how a client shows
+/// its secret there.
 pub(super) async fn find(
     clients: &Clients,
     challenge: &Challenge,

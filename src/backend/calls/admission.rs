@@ -31,8 +31,8 @@ pub(super) struct Admission<'a> {
 /// Waits until `app` may send: asks the backend's circuit breaker, then waits for a permit of the
 /// backend's queue and one of those that all backends share.
 ///
-/// The breaker is asked again after the wait: it may have opened meanwhile, and all that waited would
-/// be sent to a backend that fails.
+/// The breaker is asked again after the wait: it may have opened meanwhile, and all that waited
+/// would be sent to a backend that fails.
 pub(super) async fn admit<'a>(
     backend: &'a BackendHandle,
     of_all: &AdmissionQueue,

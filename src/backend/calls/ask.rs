@@ -1,6 +1,6 @@
 //! Requests to MCP servers that only read, for the bridge's own MCP clients: contents of resources,
-//! prompts, completions. They wait in the same queue as calls do, and an open circuit breaker refuses
-//! them.
+//! prompts, completions. They wait in the same queue as calls do, and an open circuit breaker
+//! refuses them.
 //!
 //! Must not: make a call.
 
@@ -21,9 +21,9 @@ use crate::tasks::in_place_if_large;
 
 /// What the outcome of a read says about the server.
 ///
-/// An app chooses what it reads: a resource that never comes, or one that its server breaks over, would
-/// otherwise open the breaker, and so end the calls of all apps. Only a connection that cannot be used
-/// counts against the server.
+/// An app chooses what it reads: a resource that never comes, or one that its server breaks over,
+/// would otherwise open the breaker, and so end the calls of all apps. Only a connection that
+/// cannot be used counts against the server.
 fn sign_of_read<T>(outcome: &Result<T, CallFailure>) -> Sign {
     match outcome {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {

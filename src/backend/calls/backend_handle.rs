@@ -106,7 +106,8 @@ impl BackendHandle {
         self
     }
 
-    /// Counts a call of `app` as in flight, in the queue or at the peer, until the result is dropped.
+    /// Counts a call of `app` as in flight, in the queue or at the peer, until the result is
+    /// dropped.
     pub(super) fn enter(&self, app: &AppName) -> TaskTrackerToken {
         self.traffic.by_app.lock().entry(app.clone()).or_default().in_flight.token()
     }
@@ -124,8 +125,8 @@ impl BackendHandle {
         Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
-    /// `answer` without what the operator wants removed. Without an `await`: a caller that goes away at
-    /// this moment would take an answer with it that its peer has given.
+    /// `answer` without what the operator wants removed. Without an `await`: a caller that goes
+    /// away at this moment would take an answer with it that its peer has given.
     pub(super) fn redacted(&self, answer: Answer) -> Answer {
         if self.rules.redact.0.is_empty() {
             return answer;
@@ -148,8 +149,8 @@ impl BackendHandle {
         calls_of(&by_app, app).map(|calls| calls.in_flight.len()).sum()
     }
 
-    /// Notes that an MCP client with a session calls it, or reads something of it: such a client may
-    /// expect that the server keeps something between its requests.
+    /// Notes that an MCP client with a session calls it, or reads something of it: such a client
+    /// may expect that the server keeps something between its requests.
     pub fn note_session_call(&self) {
         *self.traffic.last_session_call.lock() = Some(clock::now());
     }

@@ -17,20 +17,20 @@ use crate::model::{BackendName, RefKind, Target, Verdict};
 
 /// How long a call waits for a backend that is not connected, before the model gets an error.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// [`CONNECT_PATIENCE`] while the first attempt to connect has not ended: after a restart, calls arrive
-/// before the connections are up.
+/// [`CONNECT_PATIENCE`] while the first attempt to connect has not ended: after a restart, calls
+/// arrive before the connections are up.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 
-/// A call waits for a program that starts until so long before its deadline: then there is time left
-/// to say that it was not made.
+/// A call waits for a program that starts until so long before its deadline: then there is time
+/// left to say that it was not made.
 const START_MARGIN: Duration = Duration::from_secs(10);
 
 /// How long a call waits for a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Patience {
     Until(Instant),
-    /// As long as it may be of use, before this deadline of the call: a program that starts is waited
-    /// for, another peer for seconds.
+    /// As long as it may be of use, before this deadline of the call: a program that starts is
+    /// waited for, another peer for seconds.
     OfCall(Instant),
 }
 

@@ -57,8 +57,8 @@ impl CallFailure {
         matches!(self, Self::AnotherPeer | Self::NotRepeatable) || self.ending().is_of_no_call()
     }
 
-    /// This failure as that of `call`. A call that an earlier process has sent may have taken effect, so
-    /// the model must not read that it was not made.
+    /// This failure as that of `call`. A call that an earlier process has sent may have taken
+    /// effect, so the model must not read that it was not made.
     pub(super) fn for_call(self, call: &CallContext) -> Self {
         if call.peer.is_some() && self.ending().is_of_no_call() {
             Self::NotRepeated(self.to_string())

@@ -14,9 +14,9 @@ use crate::backend::registry::InUse;
 use crate::model::Identity;
 
 impl Backends {
-    /// Sends `call` once more, on the connection that follows `broken`. Permission is asked again, and
-    /// the dispatch recorded again: the new session may have brought other tools, and a reload other
-    /// rights.
+    /// Sends `call` once more, on the connection that follows `broken`. Permission is asked again,
+    /// and the dispatch recorded again: the new session may have brought other tools, and a reload
+    /// other rights.
     pub(super) async fn send_in_new_session(
         &self,
         broken: InUse,

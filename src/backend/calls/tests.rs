@@ -192,7 +192,8 @@ async fn each_ending_has_its_word() {
     assert_eq!(ending().await, Ending::BreakerOpen);
 }
 
-/// A backend whose tool `reads` is trusted to read only, and `ls` is not, and whose next calls break.
+/// A backend whose tool `reads` is trusted to read only, and `ls` is not, and whose next calls
+/// break.
 async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
     let world = World::new();
     *world.tools.lock().unwrap() = vec!["ls", "reads"];

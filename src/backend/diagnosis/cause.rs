@@ -16,8 +16,8 @@ pub(in crate::backend) enum Cause {
     CwdIsFile(PathBuf),
     /// The directory that `command` names.
     IsDirectory(PathBuf),
-    /// The first line of this script ends as lines of Windows do; `None` for a script that the program
-    /// has started itself.
+    /// The first line of this script ends as lines of Windows do; `None` for a script that the
+    /// program has started itself.
     WindowsLineEnd(Option<PathBuf>),
     /// A shell may not run this file.
     NotRunnable(PathBuf),

@@ -1,7 +1,7 @@
 //! What npm, uv, pip and Docker say when they cannot install or start a package.
 //!
-//! Their words are certain: they tell why the program was not started at all. Servers' own words are
-//! looked at later (`signs`).
+//! Their words are certain: they tell why the program was not started at all. Servers' own words
+//! are looked at later (`signs`).
 //!
 //! Must not: look at the file system.
 
@@ -24,8 +24,8 @@ const UNTRUSTED: [&str; 9] = [
     "invalid peer certificate",
 ];
 
-/// The codes of failed connections. They are compared as they stand, since `ModuleNotFoundError` has
-/// one of them in it.
+/// The codes of failed connections. They are compared as they stand, since `ModuleNotFoundError`
+/// has one of them in it.
 const CODES: [&str; 8] = [
     "ECONNREFUSED",
     "ENOTFOUND",
@@ -74,8 +74,8 @@ fn failed_request(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     })
 }
 
-/// Whether `line` tells of a request to a registry. Its host is no sign, as each
-/// installation may have another.
+/// Whether `line` tells of a request to a registry. Its host is no sign, as each installation may
+/// have another.
 fn asks_registry(line: &str) -> bool {
     const WORDS: [&str; 8] = [
         // The index of Python's registries, and the files behind it.

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha512};
 use super::{Evidence, Variables};
 use crate::config::{Program, ProgramSandbox};
 
-/// The absolute path that `line` is about: the first one, but for the name of the program that says it
-/// (`/usr/bin/sh: 1: /srv/run: Permission denied`).
+/// The absolute path that `line` is about: the first one, but for the name of the program that says
+/// it (`/usr/bin/sh: 1: /srv/run: Permission denied`).
 pub(super) fn path_in(line: &str) -> Option<PathBuf> {
     let quoted = line.split(['\'', '"', '`', '‘', '’']).skip(1).find(|part| part.starts_with('/'));
     let word = || {
@@ -41,8 +41,9 @@ pub(super) fn cache_in<'a>(mut lines: impl Iterator<Item = &'a String>) -> Optio
     })
 }
 
-/// The directory in which `npx` keeps the package of `program`, as npm names it: by the beginning of
-/// the SHA-512 of the package as it stands in the arguments. `None` if that cannot be told from them.
+/// The directory in which `npx` keeps the package of `program`, as npm names it: by the beginning
+/// of the SHA-512 of the package as it stands in the arguments. `None` if that cannot be told from
+/// them.
 pub(super) fn npx_cache(program: &Program, variables: &Variables) -> Option<PathBuf> {
     if program.command.rsplit('/').next() != Some("npx") {
         return None;

@@ -29,8 +29,8 @@ pub(in crate::backend) fn redirected(from: &Url, to: &Url, status: StatusCode) -
     (why, format!("see whether that address is right; if so, {change}"))
 }
 
-/// What to change in the configured `from`, so that it is `to`: its origin, the slash at the end of its
-/// path, or all of it.
+/// What to change in the configured `from`, so that it is `to`: its origin, the slash at the end of
+/// its path, or all of it.
 fn change(from: &Url, to: &Url, is_slash: bool) -> String {
     // Behind a query, a slash would be part of a value.
     let slash = match (to.path().ends_with('/'), from.query().is_some()) {
@@ -53,8 +53,8 @@ fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// The address `to` without its query, and without the parts of its path that are of `from`, too: a key
-/// that is configured there must not be shown.
+/// The address `to` without its query, and without the parts of its path that are of `from`, too: a
+/// key that is configured there must not be shown.
 fn shown(from: &Url, to: &Url) -> String {
     let mut own: Vec<&str> = from.path().split('/').filter(|part| !part.is_empty()).collect();
     // The end of the path is the name of the endpoint.

@@ -1,5 +1,6 @@
 //! The signs by which causes show themselves, from the certain ones to the vague: the launcher's
-//! words, the signal, an installer's words, a loader's, what stands on stdout, and the server's own.
+//! words, the signal, an installer's words, a loader's, what stands on stdout, and the server's
+//! own.
 //!
 //! Only the line that tells of the failure is searched for vague signs: a program may warn of a
 //! missing key, and then end for another reason.
@@ -85,8 +86,9 @@ const CRASHES: [&str; 10] = [
     "stack overflow",
 ];
 
-/// A signal has ended the program, or one that it had started itself. Only where the program has ended
-/// itself by it, a line says why: another one is from before, and would be taken for the reason.
+/// A signal has ended the program, or one that it had started itself. Only where the program has
+/// ended itself by it, a line says why: another one is from before, and would be taken for the
+/// reason.
 pub(super) fn killed(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let lines = clean(evidence.stderr);
     let heap = ["heap out of memory", "memoryerror", "std::bad_alloc", "cannot allocate memory"];
@@ -155,8 +157,8 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return Some(with_line(Cause::OldRuntime, &telling));
     }
     if has_any(&telling, &MODULE) {
-        // What a module imports is named with the module.
-        // In a trace, the missing file is one that a module imports.
+        // What a module imports is named with the module. In a trace, the missing file is one that
+        // a module imports.
         let is_imported = lines.iter().any(|line| line.trim_start().starts_with("at file://"));
         let script = script(&telling).filter(|_| !is_imported);
         let cause = match script {
@@ -180,8 +182,8 @@ fn names_carriage_return(line: &str) -> bool {
     has_any(line, &ENDS)
 }
 
-/// The file that was to be run, if `line` says that it is missing. What a module imports is named with
-/// the module.
+/// The file that was to be run, if `line` says that it is missing. What a module imports is named
+/// with the module.
 fn script(line: &str) -> Option<PathBuf> {
     const MISSING: [&str; 6] = [
         "cannot find module '/",
@@ -205,8 +207,9 @@ fn relative_path(line: &str) -> Option<PathBuf> {
     if path.is_empty() { None } else { Some(path.into()) }
 }
 
-/// Whether a Python server is written for another generation of MCP's SDK. Many servers name no upper
-/// bound for it; the copy that uvx has installed is then whole, and a new one brings the same error.
+/// Whether a Python server is written for another generation of MCP's SDK. Many servers name no
+/// upper bound for it; the copy that uvx has installed is then whole, and a new one brings the same
+/// error.
 fn wants_other_sdk(telling: &str) -> bool {
     let is_import = has_any(telling, &["no module named 'mcp.", "cannot import name"]);
     let is_decorator = has(telling, &["'server' object has no attribute"])
@@ -466,8 +469,8 @@ fn lacks_stdin(evidence: &Evidence<'_>) -> bool {
         && !args.any(|word| is_interactive(word))
 }
 
-/// Whether an argument gives a container a stdin: alone, or in the letters of short options that have
-/// no value.
+/// Whether an argument gives a container a stdin: alone, or in the letters of short options that
+/// have no value.
 fn is_interactive(word: &str) -> bool {
     let letters = word.strip_prefix('-').unwrap_or_default();
     word.starts_with("--interactive")

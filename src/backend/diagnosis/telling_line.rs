@@ -1,5 +1,5 @@
-//! Picks the line of a program's stderr that says what happened. Traces have it before their frames,
-//! installers between hints, and others at the end.
+//! Picks the line of a program's stderr that says what happened. Traces have it before their
+//! frames, installers between hints, and others at the end.
 //!
 //! Must not: decide what the line means.
 

@@ -133,8 +133,8 @@ impl Child {
         Ok((child, stdin, stdout, coverage))
     }
 
-    /// Notes that the handshake is done: the drop kills from now on. The log tells all again once the
-    /// server has lived for [`QUIET`]: one that ends right after each handshake is no news.
+    /// Notes that the handshake is done: the drop kills from now on. The log tells all again once
+    /// the server has lived for [`QUIET`]: one that ends right after each handshake is no news.
     pub(super) fn has_started(&mut self) {
         self.starting = None;
         let is_quiet = Arc::clone(&self.is_quiet);
@@ -204,8 +204,8 @@ impl Drop for Child {
     }
 }
 
-/// Waits for the process to end, by itself or after `stop`, and ends the rest of its group and what it
-/// has detached. Returns how it ended.
+/// Waits for the process to end, by itself or after `stop`, and ends the rest of its group and what
+/// it has detached. Returns how it ended.
 async fn wait(mut process: Process, group: &Group, mut stop: watch::Receiver<Option<Stop>>) -> End {
     let status = tokio::select! {
         status = process.wait() => status,

@@ -255,8 +255,8 @@ impl Connection {
         CallError::Refused(why)
     }
 
-    /// Sends a call past rmcp, and waits for its result: by rmcp, it would wake three tasks more. `None`
-    /// if it cannot go that way: it is too large, or the server's transport is another one.
+    /// Sends a call past rmcp, and waits for its result: by rmcp, it would wake three tasks more.
+    /// `None` if it cannot go that way: it is too large, or the server's transport is another one.
     async fn send_direct(
         &self,
         tool: &str,

@@ -145,8 +145,8 @@ impl McpDialer {
         self.initialize_over(server, Way::Streamable, after_discover(&refusal)).await
     }
 
-    /// Sends `initialize` while `discover` has no answer. A server that answers both is of 2026-07-28,
-    /// however long it takes: the revision must not depend on how busy it is.
+    /// Sends `initialize` while `discover` has no answer. A server that answers both is of
+    /// 2026-07-28, however long it takes: the revision must not depend on how busy it is.
     async fn race(
         &self,
         server: &HttpServer,

@@ -123,8 +123,8 @@ impl McpDialer {
         Err(ProcessFailure { error, next, is_read })
     }
 
-    /// The waits for the program. Of one that has spoken 2026-07-28 last time, silence says only that
-    /// the machine is busy.
+    /// The waits for the program. Of one that has spoken 2026-07-28 last time, silence says only
+    /// that the machine is busy.
     fn waits_for_program(&self) -> Waits {
         match self.memory.era() {
             Some(Era::Modern) => Waits { silence: Duration::MAX, ..self.waits },

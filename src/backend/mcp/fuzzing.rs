@@ -1,4 +1,5 @@
-//! A way in for `fuzz/`: what a server writes on stdout, read as far as it can be without a process.
+//! A way in for `fuzz/`: what a server writes on stdout, read as far as it can be without a
+//! process.
 //!
 //! Must not: be a part of the program; it is compiled for fuzzing alone.
 

@@ -33,8 +33,8 @@ pub(super) struct Handler {
 pub(super) fn config() -> ClientConfig {
     let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
     info.title = Some("MANTYX bridge".to_owned());
-    // A server may turn a call into a task. Its questions for the user get an answer, if only
-    // that no person has decided.
+    // A server may turn a call into a task. Its questions for the user get an answer, if only that
+    // no person has decided.
     let mut capabilities = ClientCapabilities::default();
     capabilities.elicitation = Some(
         ElicitationCapability::new()

@@ -31,8 +31,8 @@ pub(super) use failure::Failure;
 pub(super) use pipe::PipeHandshake;
 pub(super) use proposal::{Proposal, Proposals, after_discover};
 
-/// The id of the first request of a handshake. rmcp counts its own requests from 0, so a late answer
-/// to the handshake is never taken for one of theirs. Some servers keep ids in 32 bits.
+/// The id of the first request of a handshake. rmcp counts its own requests from 0, so a late
+/// answer to the handshake is never taken for one of theirs. Some servers keep ids in 32 bits.
 const FIRST_ID: i64 = 2_000_000_000;
 
 /// The requests of a handshake, which no server sends.
@@ -47,8 +47,8 @@ pub(super) struct Waits {
     /// answer yet. A server that is slow to start answers both at nearly the same time.
     pub(super) late: Duration,
     /// How long a program may say nothing at all after it has read the first message. It is then
-    /// taken for one that only knows `initialize` and waits for ever after anything else. The wait is
-    /// long, since a program on a busy machine looks the same.
+    /// taken for one that only knows `initialize` and waits for ever after anything else. The wait
+    /// is long, since a program on a busy machine looks the same.
     pub(super) silence: Duration,
 }
 
@@ -188,8 +188,8 @@ impl<T: Transport<RoleClient> + 'static> Conversation<T> {
     ///
     /// # Errors
     ///
-    /// The message is one of the bridge's own requests. An answer to it would come back, too, and be
-    /// taken for the server's.
+    /// The message is one of the bridge's own requests. An answer to it would come back, too, and
+    /// be taken for the server's.
     async fn answer_in(
         &mut self,
         message: ServerJsonRpcMessage,

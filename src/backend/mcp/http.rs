@@ -1,8 +1,8 @@
 //! The Streamable HTTP client under rmcp's transport. It sends one POST for each message, reads
 //! JSON or an event stream as the reply, and opens the standing GET stream of a session.
 //!
-//! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
-//! a limit, or retry a request whose first try may have run.
+//! Must not: follow a redirect to another origin (the headers carry secrets), read a body without a
+//! limit, or retry a request whose first try may have run.
 
 // The type in the signatures of rmcp's trait.
 use std::collections::HashMap;
@@ -111,7 +111,8 @@ impl StreamableHttpClient for Http {
             }
         };
         match &outcome {
-            // The server did not process the request; rmcp begins a new session, and sends it again.
+            // The server did not process the request; rmcp begins a new session, and sends it
+            // again.
             Err(StreamableHttpError::SessionExpired) => raw_request.without_session(),
             Err(StreamableHttpError::Client(failure)) => failure.tell(&raw_request),
             _ => (),
@@ -400,8 +401,8 @@ impl Http {
                 let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
                 ErrorData::new(ErrorCode(error.code), error.message, data)
             }
-            // A server of an older revision may answer `server/discover` with any client error; rmcp
-            // then goes on with `initialize`.
+            // A server of an older revision may answer `server/discover` with any client error;
+            // rmcp then goes on with `initialize`.
             None if is_discover && status.is_client_error() => {
                 ErrorData::invalid_request(format!("HTTP {status}"), None)
             }

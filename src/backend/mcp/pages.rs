@@ -13,8 +13,8 @@ use crate::model::{Members, elements, limits};
 
 /// The most pages that are asked for.
 const MAX_PAGES: usize = 1_000;
-/// The most items that are read of one list. Of tools, [`limits::MAX_TOOLS`] are offered, and the log
-/// names the others. Items beyond this limit are not read at all, as a list may have no end.
+/// The most items that are read of one list. Of tools, [`limits::MAX_TOOLS`] are offered, and the
+/// log names the others. Items beyond this limit are not read at all, as a list may have no end.
 const MAX_ITEMS: usize = 10_000;
 const _: () = assert!(MAX_ITEMS > limits::MAX_TOOLS);
 /// The most bytes that the items of one list may take.
@@ -37,7 +37,8 @@ pub(super) struct Pages {
     list: &'static str,
     /// The items of all pages, in the server's order.
     pub(super) items: Vec<Box<RawValue>>,
-    /// For how long the list holds: the shortest `ttlMs` of the pages (2026-07-28), if each has one.
+    /// For how long the list holds: the shortest `ttlMs` of the pages (2026-07-28), if each has
+    /// one.
     pub(super) ttl: Option<Duration>,
     bytes: usize,
     pages: usize,
@@ -54,8 +55,8 @@ pub(super) enum Next {
     Done,
     /// Ask for the page with this cursor.
     Page(String),
-    /// A limit is reached, or the server gives a cursor again. The pages so far are valid; the rest is
-    /// not read.
+    /// A limit is reached, or the server gives a cursor again. The pages so far are valid; the rest
+    /// is not read.
     Cut,
     /// The place of the next page is no text. The pages so far are valid.
     BadCursor,
@@ -69,8 +70,8 @@ pub(super) enum BadPages {
 }
 
 impl Pages {
-    /// No pages yet, of lists whose items are under `list`. `takes_empty`: a cursor may be empty, as
-    /// 2026-07-28 says; servers of earlier revisions write an empty one on the last page.
+    /// No pages yet, of lists whose items are under `list`. `takes_empty`: a cursor may be empty,
+    /// as 2026-07-28 says; servers of earlier revisions write an empty one on the last page.
     pub(super) fn new(list: &'static str, takes_empty: bool) -> Self {
         Self {
             list,

@@ -1,5 +1,5 @@
-//! Questions for the user that a server of 2026-07-28 asks by the result of a call: it then wants the
-//! same call again, with the answers (Multi Round-Trip Requests).
+//! Questions for the user that a server of 2026-07-28 asks by the result of a call: it then wants
+//! the same call again, with the answers (Multi Round-Trip Requests).
 //!
 //! Must not: answer anything but a question for the user.
 
@@ -12,8 +12,8 @@ use crate::model::{Members, elements, member, string_member};
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
 
-/// The members of a [`Handle`] that have the result with the questions, and how often the server had
-/// asked before.
+/// The members of a [`Handle`] that have the result with the questions, and how often the server
+/// had asked before.
 const KEPT: &str = "mcpQuestions";
 const ROUND: &str = "round";
 /// The most links that an answer names.
@@ -43,10 +43,9 @@ pub(super) fn kept(handle: &Handle) -> Option<(usize, Box<RawValue>)> {
     Some((round.unwrap_or_default(), member(&handle.0, KEPT)?.to_owned()))
 }
 
-/// Gets the answers to the questions of `result`, before which the server has asked `round` times. The
-/// record of the call has them until then, and
-/// has its next dispatch before this returns: if the bridge crashed after it, the call could be made
-/// twice otherwise.
+/// Gets the answers to the questions of `result`, before which the server has asked `round` times.
+/// The record of the call has them until then, and has its next dispatch before this returns: if
+/// the bridge crashed after it, the call could be made twice otherwise.
 pub(super) async fn answer(round: usize, result: &RawValue, call: &ToolCall) -> Called<Inputs> {
     if result.get().len() > MAX_QUESTION {
         let most = MAX_QUESTION >> 10;

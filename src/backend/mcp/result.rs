@@ -31,8 +31,9 @@ pub(super) fn result_type(result: &RawValue) -> Option<String> {
     (has(KEY) || has("\\u")).then(|| string_member(result.get(), KEY))?
 }
 
-/// Turns `result`, the whole result of a call, into an answer, which an MCP client gets with its source.
-/// Without an `await`: a caller that goes away at this moment would take the answer with it.
+/// Turns `result`, the whole result of a call, into an answer, which an MCP client gets with its
+/// source. Without an `await`: a caller that goes away at this moment would take the answer with
+/// it.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
     in_place_if_large(result.get().len(), || completed(result, progress))
 }
@@ -55,8 +56,8 @@ fn completed(result: &RawValue, progress: &Progress) -> Called<CallOutcome> {
 /// `structuredContent`. An image, a sound or a blob becomes a file. Each file, and each block that
 /// becomes neither text nor a file, is named in a line of its own.
 ///
-/// A result that is none of MCP's becomes its own text, and a line that says so: the tool has run, and
-/// its output would be lost otherwise.
+/// A result that is none of MCP's becomes its own text, and a line that says so: the tool has run,
+/// and its output would be lost otherwise.
 pub fn from_mcp(result: &RawValue) -> Answer {
     of_text_alone(result.get()).unwrap_or_else(|| of_any(result))
 }
@@ -151,8 +152,9 @@ fn error(text: String) -> Answer {
     Answer::Error(if text.is_empty() { NO_MESSAGE.to_owned() } else { text })
 }
 
-/// The usual result, which has text blocks alone, in one pass over its bytes: a search for the members,
-/// the blocks and their members, and then for escapes, is four. `None`: it is another one, or odd.
+/// The usual result, which has text blocks alone, in one pass over its bytes: a search for the
+/// members, the blocks and their members, and then for escapes, is four. `None`: it is another one,
+/// or odd.
 fn of_text_alone(result: &str) -> Option<Answer> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

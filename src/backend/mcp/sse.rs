@@ -234,9 +234,9 @@ impl Message {
     }
 
     /// Sends the first message to the addresses that `named` may stand for, where a gateway removes
-    /// the beginning of paths and leaves the stream's content as it is. The server does not know the
-    /// beginning, so the address that it names leads nowhere. The first message has no effect, and
-    /// all addresses are on the server's own origin.
+    /// the beginning of paths and leaves the stream's content as it is. The server does not know
+    /// the beginning, so the address that it names leads nowhere. The first message has no effect,
+    /// and all addresses are on the server's own origin.
     async fn post_below_prefix(
         &self,
         http: &Http,

@@ -41,8 +41,8 @@ pub(super) struct Stdio<R, W> {
     /// The budget of a partly received line.
     held: budget::Held,
     writer: Arc<Mutex<Option<W>>>,
-    /// Ends when the message before has been written. So messages keep their order, although
-    /// rmcp writes each in a task of its own.
+    /// Ends when the message before has been written. So messages keep their order, although rmcp
+    /// writes each in a task of its own.
     turn: oneshot::Receiver<()>,
     /// Has a permit for each byte of messages that may wait to be written.
     queue: Arc<Semaphore>,

@@ -88,7 +88,8 @@ struct Followed<'a> {
 }
 
 impl Followed<'_> {
-    /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
+    /// Polls until the task has ended or cannot continue; its outcome. The first poll is after
+    /// `wait`.
     async fn outcome(mut self, mut wait: Duration) -> Called<CallOutcome> {
         loop {
             self.pause(wait.mul_f64(1.0 + JITTER * random::share())).await;

@@ -1,7 +1,7 @@
 //! Carries arguments and results past rmcp, verbatim. rmcp's own types drop unknown fields, refuse
 //! a whole message for one number out of range, and rewrite the rest. So the transports keep the
-//! text of results here and give rmcp a stand-in that it can always read. They also put the text
-//! of arguments into rmcp's requests.
+//! text of results here and give rmcp a stand-in that it can always read. They also put the text of
+//! arguments into rmcp's requests.
 //!
 //! Must not: do IO, or know which transport carries a message.
 
@@ -87,7 +87,8 @@ pub(super) struct RawRequest {
     untaken: Mutex<Option<Untaken>>,
 }
 
-/// The bytes of a response that was read, and whose outcome was not taken yet; and where they count.
+/// The bytes of a response that was read, and whose outcome was not taken yet; and where they
+/// count.
 #[derive(Debug)]
 struct Untaken(usize, watch::Sender<usize>);
 
@@ -410,8 +411,9 @@ impl ConnectionState {
     }
 
     /// Takes the question that the server has asked with the request `id`, and the progress of the
-    /// call that it belongs to. A question does not name its call, so there is none while the server
-    /// works on several, or may still work on one that was given up: it would reach the wrong person.
+    /// call that it belongs to. A question does not name its call, so there is none while the
+    /// server works on several, or may still work on one that was given up: it would reach the
+    /// wrong person.
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
         let params = self.questions.lock().remove(id)?;
         if self.has_strays() {
@@ -505,7 +507,8 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Puts the outcome into `raw_request`, and tells rmcp that the request ended, if rmcp knows it.
+    /// Puts the outcome into `raw_request`, and tells rmcp that the request ended, if rmcp knows
+    /// it.
     fn settle(&self, id: i64, raw_request: &RawRequest) -> Incoming {
         if let Some(error) = self.error {
             raw_request.settle(Ok(Err(error_of(error))));
@@ -548,7 +551,8 @@ pub(super) fn raw_request_of(message: &ClientJsonRpcMessage) -> Arc<RawRequest> 
 /// Whether the message only reads from the server, so that it may be sent twice.
 pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     let JsonRpcMessage::Request(request) = message else { return false };
-    // All custom ones only read: lists, contents, prompts, completions, states and results of tasks.
+    // All custom ones only read: lists, contents, prompts, completions, states and results of
+    // tasks.
     matches!(
         &request.request,
         ClientRequest::PingRequest(_)

@@ -92,8 +92,8 @@ impl Progress {
         }
     }
 
-    /// The refusal of an MCP server by an `error` that means something to an MCP client; `why` is for
-    /// other callers.
+    /// The refusal of an MCP server by an `error` that means something to an MCP client; `why` is
+    /// for other callers.
     pub fn refused_with(&self, why: String, mut error: ErrorReply) -> CallError {
         if self.client.is_none() {
             return CallError::Refused(why);
@@ -104,20 +104,21 @@ impl Progress {
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call, or to a person if no client has; returns the `ElicitResult`. The server has
-    /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
+    /// has made the call, or to a person if no client has; returns the `ElicitResult`. The server
+    /// has a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked
+    /// again.
     ///
     /// `None` if no client can answer it, the daemon stops, or the call may no longer be made: the
-    /// answer may start it again. The call's time-out does not pass meanwhile; its deadline does. Of a
-    /// server that names the call of each question, other calls have its permits.
+    /// answer may start it again. The call's time-out does not pass meanwhile; its deadline does.
+    /// Of a server that names the call of each question, other calls have its permits.
     pub async fn ask(
         &self,
         key: Option<String>,
         mark: String,
         params: Box<RawValue>,
     ) -> Option<Box<RawValue>> {
-        // A server with sessions does not say which of several calls asks, so that another call which
-        // begins meanwhile may cost both their answers.
+        // A server with sessions does not say which of several calls asks, so that another call
+        // which begins meanwhile may cost both their answers.
         let names_call = key.is_some();
         let (answer, mut answered) = oneshot::channel();
         let params = self.without_secrets(&params, Part::Params).unwrap_or(params);

@@ -32,9 +32,10 @@ const SYSTEM: &str = include_str!("confine/system.txt");
 const DEVICES: &[&str] =
     &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
-/// Keeps the calling thread, for good, with all that it becomes and starts, from `forbidden`. In the
-/// directories on the way there, it has what is there now, and neither what is put there later nor
-/// the right to put anything there: Landlock grants a directory with all below it or not at all.
+/// Keeps the calling thread, for good, with all that it becomes and starts, from `forbidden`. In
+/// the directories on the way there, it has what is there now, and neither what is put there later
+/// nor the right to put anything there: Landlock grants a directory with all below it or not at
+/// all.
 pub(super) fn forbid(forbidden: &[PathBuf]) -> Result<(), String> {
     // Names may be listed: programs look into their home, which is often on the way.
     let of = |abi| AccessFs::from_all(abi) & !AccessFs::ReadDir;
@@ -46,7 +47,8 @@ pub(super) fn forbid(forbidden: &[PathBuf]) -> Result<(), String> {
     enforce(ruleset.add_rules(rules))
 }
 
-/// A ruleset that handles `access`: all of it that [`LEAST`] has, and of [`BEST`] what the kernel has.
+/// A ruleset that handles `access`: all of it that [`LEAST`] has, and of [`BEST`] what the kernel
+/// has.
 fn ruleset(access: impl Fn(ABI) -> BitFlags<AccessFs>) -> Result<Ruleset, RulesetError> {
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -83,14 +85,15 @@ fn collect_beside(
     Ok(())
 }
 
-/// Shuts the calling thread in, for good, with all that it becomes and starts. `program` is the file
-/// that it will run. An error says what to do about it.
+/// Shuts the calling thread in, for good, with all that it becomes and starts. `program` is the
+/// file that it will run. An error says what to do about it.
 pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String> {
     let ruleset = ruleset(AccessFs::from_all)
         .and_then(|ruleset| ruleset.scope(Scope::from_all(BEST))?.create())
         .map_err(|error| no_landlock(&error))?;
     for path in sandbox.read.iter().chain(&sandbox.write) {
-        // The rules leave out what cannot be opened, which is right for what only some systems have.
+        // The rules leave out what cannot be opened, which is right for what only some systems
+        // have.
         PathFd::new(path).map_err(|error| {
             format!(
                 "the program's `sandbox` lists {}, which cannot be opened ({error}): make it, or \

@@ -1,7 +1,7 @@
 //! The guard: a process beside the daemon that outlives it for a moment. The daemon reports every
-//! process group that it starts, and the mark of its program. When the daemon has died, for whatever
-//! reason, the guard kills the groups that are left, and what has one of the marks. The kernel alone
-//! would kill the programs (`launcher`), but not the processes that they have started.
+//! process group that it starts, and the mark of its program. When the daemon has died, for
+//! whatever reason, the guard kills the groups that are left, and what has one of the marks. The
+//! kernel alone would kill the programs (`launcher`), but not the processes that they have started.
 //!
 //! Must not: kill anything while the daemon lives.
 
@@ -56,8 +56,8 @@ impl Prey {
     }
 }
 
-/// The groups of this process. Not more than one guard: its end is the process's end. Nothing panics
-/// between two steps that belong together.
+/// The groups of this process. Not more than one guard: its end is the process's end. Nothing
+/// panics between two steps that belong together.
 static GROUPS: Mutex<Groups> = Mutex::new(Groups { living: BTreeSet::new(), guard: None });
 
 /// The living groups and marks, and the guard that knows them.

@@ -75,7 +75,8 @@ impl Exposure {
     }
 }
 
-/// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`] says.
+/// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`]
+/// says.
 pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Exposure> {
     if program.hidden.is_empty() {
         return None;
@@ -129,7 +130,8 @@ pub(super) fn hidden(program: &Program, file: &Path, possible: bool) -> Hidden {
     if matches!(program.sandbox, ProgramSandbox::Off) {
         return Hidden::default();
     }
-    // Beside Landlock, too, as that does not cover changes of permissions: only a mask prevents them.
+    // Beside Landlock, too, as that does not cover changes of permissions: only a mask prevents
+    // them.
     let masks = if possible {
         Some(masks(&program.hidden, &in_use(program, file), &Shared::with(program)))
     } else {

@@ -50,8 +50,8 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
     for path in paths {
         mask(path).map_err(|error| cannot(&format!("hide {}", path.display()), &error))?;
     }
-    // Enter the working directory again: the old one was opened before the masks, and would
-    // lead behind them.
+    // Enter the working directory again: the old one was opened before the masks, and would lead
+    // behind them.
     std::env::set_current_dir(&here)
         .map_err(|error| cannot("go back to its working directory", &error))?;
     powers::keep(if geteuid().is_root() { ROOTS & powers_before } else { CapabilitySet::empty() })

@@ -2,9 +2,9 @@
 //! they end with the program.
 //!
 //! The process group of a program does not have them, as they have made a session of their own. So
-//! each program gets a random [`Mark`] in its environment, which all that it starts inherits, and this
-//! process becomes the parent of their orphans ([`adopt`]). The keeper, a thread, looks at those
-//! orphans whenever a child ends:
+//! each program gets a random [`Mark`] in its environment, which all that it starts inherits, and
+//! this process becomes the parent of their orphans ([`adopt`]). The keeper, a thread, looks at
+//! those orphans whenever a child ends:
 //!
 //! 1. One that has ended is waited for, by its own number. Other parts wait for the processes that
 //!    they have started, so those are left alone ([`start_own`]).
@@ -45,8 +45,8 @@ pub(super) const VARIABLE: &str = "MANTYX_BRIDGE_PROGRAM";
 /// How much of an environment is read. The kernel allows 6 MiB for it and the arguments together.
 const MAX_ENVIRONMENT: u64 = 8 << 20;
 
-/// How long the end of a program is delayed for the processes that it has detached. The keeper needs
-/// a few milliseconds for them, and continues later.
+/// How long the end of a program is delayed for the processes that it has detached. The keeper
+/// needs a few milliseconds for them, and continues later.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The pauses between two looks while a program's processes are left: the first, and the longest.
@@ -78,19 +78,20 @@ impl Mark {
 /// Whether this process is the parent of orphans.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
-/// The processes that parts of this program have started, and wait for. Locked while one is started:
-/// otherwise the keeper could find the process before its number is here.
+/// The processes that parts of this program have started, and wait for. Locked while one is
+/// started: otherwise the keeper could find the process before its number is here.
 static OWN: Mutex<BTreeSet<NonZeroI32>> = Mutex::new(BTreeSet::new());
 
 /// The programs that have ended, of which something may be left: their marks and processes.
 static ENDED: Mutex<BTreeMap<Mark, NonZeroI32>> = Mutex::new(BTreeMap::new());
 
-/// How long a process may show no environment before it counts as one that has none. One that becomes
-/// another program shows none until the kernel has read that program from the disk.
+/// How long a process may show no environment before it counts as one that has none. One that
+/// becomes another program shows none until the kernel has read that program from the disk.
 const MAX_EMPTY: Duration = Duration::from_secs(1);
 
-/// How long a process may take to end before it counts as one that hangs, such as on a disk that does
-/// not answer. The end of each program waits for those in doubt ([`PATIENCE`]), also of others.
+/// How long a process may take to end before it counts as one that hangs, such as on a disk that
+/// does not answer. The end of each program waits for those in doubt ([`PATIENCE`]), also of
+/// others.
 const MAX_ENDING: Duration = Duration::from_secs(10);
 
 /// How often one look reads the list of children while it changes.
@@ -156,8 +157,8 @@ impl OwnCommand for tokio::process::Command {
     }
 }
 
-/// Starts a process that its starter waits for. The keeper would take one that was started in another
-/// way for an orphan, and take its exit status from its starter.
+/// Starts a process that its starter waits for. The keeper would take one that was started in
+/// another way for an orphan, and take its exit status from its starter.
 pub(crate) fn start_own<C: OwnCommand>(command: &mut C) -> io::Result<C::Process> {
     let mut own = OWN.lock();
     let process = command.start()?;
@@ -167,8 +168,8 @@ pub(crate) fn start_own<C: OwnCommand>(command: &mut C) -> io::Result<C::Process
     Ok(process)
 }
 
-/// Has everything with `mark` ended, as the program, whose process is `leader`, has ended or has been
-/// killed.
+/// Has everything with `mark` ended, as the program, whose process is `leader`, has ended or has
+/// been killed.
 pub(super) fn ended(mark: &Mark, leader: NonZeroI32) {
     if ADOPTS.load(Ordering::Acquire) {
         ENDED.lock().insert(mark.clone(), leader);
@@ -216,11 +217,12 @@ async fn keep() {
     }
 }
 
-/// One look at the orphans. Returns whether something of an ended program may be left. `empty` has the
-/// orphans that show no environment, and since when.
+/// One look at the orphans. Returns whether something of an ended program may be left. `empty` has
+/// the orphans that show no environment, and since when.
 ///
 /// The guard forgets a mark only if no orphan is missing or in doubt: one that becomes another
-/// program shows no environment for a moment, and with a forgotten mark it would outlive the bridge.
+/// program shows no environment for a moment, and with a forgotten mark it would outlive the
+/// bridge.
 fn look(empty: &mut HashMap<Pid, Instant>) -> bool {
     // Before the orphans: what a program has detached is an orphan once its parent has ended.
     let programs = ENDED.lock().clone();
@@ -396,8 +398,8 @@ pub(super) fn kill_marked(marks: &BTreeSet<Mark>) {
     }
 }
 
-/// The process `id`, if it has one of `marks`. The descriptor is opened first: it then stands for the
-/// process whose environment is read, or for one that has ended.
+/// The process `id`, if it has one of `marks`. The descriptor is opened first: it then stands for
+/// the process whose environment is read, or for one that has ended.
 fn marked(id: NonZeroI32, marks: &BTreeSet<Mark>) -> Option<OwnedFd> {
     let pid = Pid::from_raw(id.get())?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;

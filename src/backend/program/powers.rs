@@ -8,9 +8,9 @@ use rustix::thread::{
     set_capabilities,
 };
 
-/// Keeps what is in `kept`, and nothing else, whatever is run from now on. Root gets back what is in
-/// the bounding set with every program that it runs, and other users what a program's file grants;
-/// so the bounding set shrinks, too.
+/// Keeps what is in `kept`, and nothing else, whatever is run from now on. Root gets back what is
+/// in the bounding set with every program that it runs, and other users what a program's file
+/// grants; so the bounding set shrinks, too.
 pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
     // A system may refuse any of these calls: the check of the remaining capabilities decides.
     let _cleared = clear_ambient_capability_set().is_ok();

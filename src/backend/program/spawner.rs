@@ -42,8 +42,8 @@ pub(super) async fn spawn(mut command: Command, mark: Mark) -> io::Result<Starte
 fn start() -> Option<SyncSender<Job>> {
     let (sender, jobs) = sync_channel::<Job>(QUEUE);
     let thread = std::thread::Builder::new().name("start-programs".to_owned());
-    // A job that panics must not end the thread: then no program of any backend could be started. The
-    // caller of that job learns of it, as its reply is dropped.
+    // A job that panics must not end the thread: then no program of any backend could be started.
+    // The caller of that job learns of it, as its reply is dropped.
     let running = thread.spawn(move || {
         jobs.into_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(job))));
     });

@@ -74,8 +74,8 @@ impl Connection {
         }
     }
 
-    /// Waits until no call uses the connection. Take it off the registry first: otherwise new
-    /// calls keep it in use.
+    /// Waits until no call uses the connection. Take it off the registry first: otherwise new calls
+    /// keep it in use.
     pub async fn unused(&self) {
         self.users.close();
         self.users.wait().await;

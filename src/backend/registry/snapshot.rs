@@ -46,11 +46,11 @@ pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
     pub connection: Option<Connection>,
-    /// How far the program's start is, if there is one; calls wait for it. This is so for each attempt,
-    /// whatever the phase is.
+    /// How far the program's start is, if there is one; calls wait for it. This is so for each
+    /// attempt, whatever the phase is.
     pub start: Option<StartStage>,
-    /// The program was idle, and a call starts it: its tools are on offer as if it ran. A failed start
-    /// ends this.
+    /// The program was idle, and a call starts it: its tools are on offer as if it ran. A failed
+    /// start ends this.
     pub on_demand: bool,
     /// What the peer said in the last handshake; stays when the connection is gone.
     pub about: About,
@@ -95,7 +95,8 @@ impl Snapshot {
         self.last_failure = None;
     }
 
-    /// Whether tools of the catalog can be called now: the backend is connected, or a call starts it.
+    /// Whether tools of the catalog can be called now: the backend is connected, or a call starts
+    /// it.
     pub(super) fn is_available(&self) -> bool {
         self.connection.is_some() || self.on_demand
     }

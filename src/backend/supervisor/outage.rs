@@ -16,8 +16,8 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const HOUR_CAP: Duration = Duration::from_secs(5 * 60);
 const DAY_CAP: Duration = Duration::from_secs(15 * 60);
 
-/// The first wait after a peer refused the credential (HTTP 401 or 403): trying sooner is of no use,
-/// and may lock an account. The same holds where an entry refers to something that is missing.
+/// The first wait after a peer refused the credential (HTTP 401 or 403): trying sooner is of no
+/// use, and may lock an account. The same holds where an entry refers to something that is missing.
 const REFUSED: Duration = Duration::from_secs(60);
 const REFUSED_CAP: Duration = HOUR;
 
@@ -136,8 +136,8 @@ impl Outage {
         *self = Self { failures: self.failures, ..Self::new(self.is_program) };
     }
 
-    /// Notes a failed refresh on a connection that lives; how often refreshes have failed, if the log
-    /// tells of this one.
+    /// Notes a failed refresh on a connection that lives; how often refreshes have failed, if the
+    /// log tells of this one.
     pub(super) fn refresh_failed(&mut self, now: Instant) -> Option<u32> {
         if self.last_refresh_failure.is_none_or(|last| now.duration_since(last) >= QUIET_LIFE) {
             self.refresh_failures = 0;
@@ -152,8 +152,8 @@ impl Outage {
         self.told(self.failures)
     }
 
-    /// The log tells of the failures 1, 4, 16, 64 and so on: a failure that repeats for a night must
-    /// not fill a disk, and the count says that it repeats.
+    /// The log tells of the failures 1, 4, 16, 64 and so on: a failure that repeats for a night
+    /// must not fill a disk, and the count says that it repeats.
     fn told(&mut self, failures: u32) -> Option<u32> {
         if failures.is_power_of_two() && failures.trailing_zeros().is_multiple_of(2) {
             self.is_told = true;
@@ -163,7 +163,8 @@ impl Outage {
         }
     }
 
-    /// Whether the log tells that the backend works now: it has told of a failure, or of nothing yet.
+    /// Whether the log tells that the backend works now: it has told of a failure, or of nothing
+    /// yet.
     pub(super) fn tells_recovery(&mut self) -> bool {
         std::mem::take(&mut self.is_told) || self.failures == 0
     }

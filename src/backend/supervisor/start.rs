@@ -19,8 +19,8 @@ use crate::backend::{Peer, PeerError};
 
 /// How often the log says that a program still starts.
 const REPORT: Duration = Duration::from_secs(60);
-/// How long the end of a start that was given up may take: a program gets 5 s after SIGTERM, so that
-/// an installation is not cut off in the middle of a file; the rest is a margin.
+/// How long the end of a start that was given up may take: a program gets 5 s after SIGTERM, so
+/// that an installation is not cut off in the middle of a file; the rest is a margin.
 const END_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How the program of a backend takes its turn.
@@ -118,8 +118,8 @@ impl Supervisor {
             // Here the attempt is dropped, if it has not ended.
         };
         if !matches!(dialled, Some(Ok(_))) {
-            // The turn ends when no process of it is left: the next start of this package, or of this
-            // entry after a reload, must not meet it.
+            // The turn ends when no process of it is left: the next start of this package, or of
+            // this entry after a reload, must not meet it.
             self.until_ended().await;
         }
         drop(turn);

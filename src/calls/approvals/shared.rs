@@ -27,9 +27,9 @@ const LOOK: Duration = Duration::from_secs(1);
 type SharedHolders = BTreeMap<String, Uuid>;
 
 impl Calls {
-    /// Has this replica look at what waits at others, if the question `id` is not known here: another
-    /// replica may have listed it a moment ago. Without the look, a person who decides at once would
-    /// hear that there is no such question.
+    /// Has this replica look at what waits at others, if the question `id` is not known here:
+    /// another replica may have listed it a moment ago. Without the look, a person who decides at
+    /// once would hear that there is no such question.
     pub async fn look_for_approval(&self, id: &str) {
         if let Some(replica) = self.journal.replica()
             && self.approvals.get(None, id).is_none()
@@ -39,8 +39,8 @@ impl Calls {
         }
     }
 
-    /// Takes what a person says about the question `id` of `app`, or of any app. Among replicas, the
-    /// first decision that is durable counts, whichever of them took it.
+    /// Takes what a person says about the question `id` of `app`, or of any app. Among replicas,
+    /// the first decision that is durable counts, whichever of them took it.
     pub async fn decide_approval(
         &self,
         app: Option<&AppName>,

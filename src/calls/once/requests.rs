@@ -1,7 +1,8 @@
 //! The requests that are remembered, in the order in which they are forgotten.
 //!
 //! There are up to 10,000, and each new one may push out an old one. The order is kept with them: a
-//! walk over all of them would hold the lock, and a thread of the daemon, for milliseconds at each call.
+//! walk over all of them would hold the lock, and a thread of the daemon, for milliseconds at each
+//! call.
 //!
 //! Must not: write to the journal.
 
@@ -150,8 +151,8 @@ impl Requests {
         Some(record)
     }
 
-    /// Forgets requests that are too old or too many, and answers that take too much; the changes are
-    /// for the journal.
+    /// Forgets requests that are too old or too many, and answers that take too much; the changes
+    /// are for the journal.
     pub(super) fn make_room(&mut self, now: Millis) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in self.outlived(now) {

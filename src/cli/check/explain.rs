@@ -16,8 +16,8 @@ use crate::model::{
     Call, Members, Naming, Offer, Own, Permission, Target, ToolFilter, Verdict, visible,
 };
 
-/// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`, or for
-/// each app.
+/// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`,
+/// or for each app.
 pub(in crate::cli) fn explain(
     path: Option<&Path>,
     [tool, arguments]: [&str; 2],

@@ -135,7 +135,8 @@ async fn await_post(posted: &mut mpsc::Receiver<Post>, meaning: Meaning) -> Outc
     Err(Failure::Failed(why))
 }
 
-/// Posts sets of loom-mcp's external tools to the bridge: one of both calls, and one with a mistake.
+/// Posts sets of loom-mcp's external tools to the bridge: one of both calls, and one with a
+/// mistake.
 async fn answer_sets(app: &Client, url: &str) -> Outcome {
     begin(url, "calls by a process with loom-mcp's runtime")?;
     wait_until_ready(app).await?;

@@ -1,5 +1,6 @@
-//! Which programs MCP clients with sessions use at the running daemon: such a client may expect that
-//! its server keeps something between calls, and a program that is ended while it is idle does not.
+//! Which programs MCP clients with sessions use at the running daemon: such a client may expect
+//! that its server keeps something between calls, and a program that is ended while it is idle does
+//! not.
 //!
 //! Must not: fail where no daemon runs.
 
@@ -19,8 +20,8 @@ const RECENT: Duration = Duration::from_secs(60 * 60);
 /// How long the daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The backends that a session has used within the hour, and how long ago. Empty if the daemon cannot
-/// be asked.
+/// The backends that a session has used within the hour, and how long ago. Empty if the daemon
+/// cannot be asked.
 pub(super) async fn recent(path: &Path, env: &Environment) -> BTreeMap<String, Duration> {
     let request = async {
         let contact = Contact::load(path, env, None).ok()?;

@@ -1,8 +1,9 @@
 //! Keys at the top of a file, beside its servers, that may restrict all of them.
 //!
-//! Products keep such keys in their settings: `excludeTools`, `chat.mcp.access`, `sandbox`. Those that
-//! `sections` and `permissions` read are no matter of this module. Any other whose name speaks of
-//! tools, of rights or of MCP turns the servers off, as otherwise a model would get what was denied.
+//! Products keep such keys in their settings: `excludeTools`, `chat.mcp.access`, `sandbox`. Those
+//! that `sections` and `permissions` read are no matter of this module. Any other whose name speaks
+//! of tools, of rights or of MCP turns the servers off, as otherwise a model would get what was
+//! denied.
 //!
 //! Must not: read what a key says of one server.
 

@@ -56,8 +56,8 @@ fn toml(text: &str) -> Result<Value, String> {
     })
 }
 
-/// `text` without comments and trailing commas. All else keeps its place, so that an error names the
-/// right line and column.
+/// `text` without comments and trailing commas. All else keeps its place, so that an error names
+/// the right line and column.
 fn without_comments(text: &str) -> Result<String, String> {
     let mut bytes = text.as_bytes().to_vec();
     json_strip_comments::strip_slice(&mut bytes)

@@ -85,7 +85,8 @@ impl Vault {
         if !value.contains(stands_for_reference) {
             return format!("{space}{}", self.keep(value, at));
         }
-        // A variable's value cannot have the reference in it. Words between references are no secret.
+        // A variable's value cannot have the reference in it. Words between references are no
+        // secret.
         let mut out = space.to_owned();
         for piece in value.split_inclusive(stands_for_reference) {
             let literal = piece.trim_end_matches(stands_for_reference);
@@ -288,8 +289,8 @@ impl Vault {
         format!("{before}{}{behind}", self.hide_value(hidden, at))
     }
 
-    /// Hides the secrets in an address: user, password, parameters, and parts of its path. Not parsed
-    /// as a URL, as it may contain references.
+    /// Hides the secrets in an address: user, password, parameters, and parts of its path. Not
+    /// parsed as a URL, as it may contain references.
     fn hide_address(&mut self, text: &str, at: Place<'_>) -> String {
         let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
         let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(r, f)| (r, Some(f)));

@@ -134,8 +134,8 @@ fn without_version(word: &str) -> &str {
     word.split(['@', '#', '?', ':']).next().unwrap_or_default()
 }
 
-/// `word` without what only says that it is an MCP server; `None` if nothing else is in it, or if it
-/// may be a secret.
+/// `word` without what only says that it is an MCP server; `None` if nothing else is in it, or if
+/// it may be a secret.
 fn telling(word: &str) -> Option<String> {
     let name = word.strip_suffix(".git").unwrap_or(word);
     let pieces = name.split(|c: char| !c.is_ascii_alphanumeric());

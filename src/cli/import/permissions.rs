@@ -57,11 +57,11 @@ pub(super) fn excluded(members: &Map<String, Value>) -> impl Iterator<Item = (St
     whole.chain(inner)
 }
 
-/// The globs that deny what a list calls `listed`, of the tools of `server`; `None` if no tool can be
-/// called so, and the name stands for something unknown.
+/// The globs that deny what a list calls `listed`, of the tools of `server`; `None` if no tool can
+/// be called so, and the name stands for something unknown.
 ///
-/// Products write the server in front of the tool. A rule with that name would deny nothing here, so
-/// the tool's own name is denied, too.
+/// Products write the server in front of the tool. A rule with that name would deny nothing here,
+/// so the tool's own name is denied, too.
 pub(super) fn denied(listed: &str, server: &str) -> Option<Vec<String>> {
     // Gemini's form for some arguments of a tool; here, the whole tool is denied.
     let tool = listed.split('(').next().unwrap_or_default().trim();

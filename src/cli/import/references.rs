@@ -161,8 +161,9 @@ fn with_secrets(vault: &mut Vault, server: &str, text: &str) -> String {
     })
 }
 
-/// `text` with `${NAME:-default}`, which entries of bridge.yaml know, also for `${env:NAME:-default}`.
-/// A default that may be a secret is left out, so that the person has to set the variable.
+/// `text` with `${NAME:-default}`, which entries of bridge.yaml know, also for
+/// `${env:NAME:-default}`. A default that may be a secret is left out, so that the person has to
+/// set the variable.
 fn with_defaults(vault: &mut Vault, at: Place<'_>, text: &str, notes: &mut Vec<String>) -> String {
     let mut out = String::new();
     let mut rest = text;

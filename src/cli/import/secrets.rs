@@ -43,7 +43,8 @@ impl Vault {
         unset.map(|(name, variable)| (name.as_str(), variable.why.as_str())).collect()
     }
 
-    /// Notes the variables that `servers` refer to, so that none of them comes to stand for a secret.
+    /// Notes the variables that `servers` refer to, so that none of them comes to stand for a
+    /// secret.
     pub(super) fn refer_to_all(&mut self, servers: &str) {
         for piece in servers.split("${").skip(1) {
             let inside = piece.split('}').next().unwrap_or_default();
@@ -61,8 +62,8 @@ impl Vault {
         }
     }
 
-    /// Keeps the variable `name` from standing for a secret, as the file refers to it by itself, with
-    /// a default.
+    /// Keeps the variable `name` from standing for a secret, as the file refers to it by itself,
+    /// with a default.
     fn reserve(&mut self, name: &str) {
         let why = "named in the file".to_owned();
         let variable = Variable { secret: None, has_default: true, why };

@@ -326,8 +326,8 @@ fn off_by(members: &Map<String, Value>, name: &str) -> Option<String> {
     None
 }
 
-/// The lists below `keys` at the top of a file, and the one below `key_in_mcp` in its section `mcp`,
-/// each with its path.
+/// The lists below `keys` at the top of a file, and the one below `key_in_mcp` in its section
+/// `mcp`, each with its path.
 fn lists_of_names(
     members: &Map<String, Value>,
     keys: &[&str],

@@ -11,8 +11,8 @@ use crate::model::visible;
 /// A section of bridge.yaml.
 ///
 /// The writer of YAML prints characters such as U+202E as they are, and a person would then read
-/// another text than the bridge. A word stands for each text with some while the YAML is written, and
-/// the text with escapes takes its place.
+/// another text than the bridge. A word stands for each text with some while the YAML is written,
+/// and the text with escapes takes its place.
 pub(in crate::cli) fn yaml(section: &str, backends: &Map<String, Value>) -> String {
     let file = json!({ section: backends });
     let mut word = "escaped_text".to_owned();

@@ -14,14 +14,14 @@ use crate::config::scalars::{DurationOrOff, DurationText, Scalar, StartMode};
 pub struct Programs {
     /// Variables for the environment of every program. An entry's own `env` and `envFile` win.
     pub env: Option<Named<Scalar>>,
-    /// `eager` (the default) starts a program with the bridge. `lazy` starts one whose tools are known
-    /// already by its first call.
+    /// `eager` (the default) starts a program with the bridge. `lazy` starts one whose tools are
+    /// known already by its first call.
     pub start: Option<At<StartMode>>,
-    /// A program that nothing has used for so long is ended; its next call starts it again. Only for
-    /// servers that keep nothing between calls. Default: `off`.
+    /// A program that nothing has used for so long is ended; its next call starts it again. Only
+    /// for servers that keep nothing between calls. Default: `off`.
     pub idle_stop: Option<At<DurationOrOff>>,
-    /// How long a program may take from its turn to start to the end of its handshake; the first start
-    /// of a package installs it. At most `1h`. Default: `5m`.
+    /// How long a program may take from its turn to start to the end of its handshake; the first
+    /// start of a package installs it. At most `1h`. Default: `5m`.
     pub start_timeout: Option<At<DurationText>>,
 }
 

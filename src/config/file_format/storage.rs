@@ -12,8 +12,8 @@ use crate::config::scalars::{DurationText, Scalar};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with postgres")]
 pub struct State {
-    /// The URL, `postgres://user:password@host/database`, as a reference. `?sslmode=require` demands
-    /// TLS.
+    /// The URL, `postgres://user:password@host/database`, as a reference. `?sslmode=require`
+    /// demands TLS.
     pub postgres: Option<At<Scalar>>,
     /// A PEM file with the authorities that may sign its certificate. Default: the machine's.
     pub ca: Option<At<String>>,

@@ -19,8 +19,9 @@ use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
 
 impl Validator<'_> {
-    /// Adds a static token to `headers`, or returns the client that fetches tokens. The address of a
-    /// backend that `is_socket` leads to no token endpoint. `None` outside: a mistake was reported.
+    /// Adds a static token to `headers`, or returns the client that fetches tokens. The address of
+    /// a backend that `is_socket` leads to no token endpoint. `None` outside: a mistake was
+    /// reported.
     pub(super) fn backend_auth(
         &self,
         section: Option<&At<file_format::BackendAuth>>,

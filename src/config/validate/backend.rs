@@ -127,8 +127,8 @@ impl Validator<'_> {
         Backend { target: Target::unresolved(backend.target.section()), ..backend }
     }
 
-    /// The backend that an app names at `node`. The mistakes of one that is not ready are reported at
-    /// its own place.
+    /// The backend that an app names at `node`. The mistakes of one that is not ready are reported
+    /// at its own place.
     pub(super) fn named_backend(
         &self,
         node: NodeId,

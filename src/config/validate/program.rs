@@ -100,8 +100,8 @@ impl Validator<'_> {
         }
     }
 
-    /// The program of an entry. Its own variables win over those of `programs.env`; its arguments are
-    /// read last, as `${NAME}` in them stands for one of its variables first.
+    /// The program of an entry. Its own variables win over those of `programs.env`; its arguments
+    /// are read last, as `${NAME}` in them stands for one of its variables first.
     pub(super) fn program(
         &self,
         keys: &ProgramKeys<'_>,
@@ -201,8 +201,8 @@ impl Validator<'_> {
         Some(command)
     }
 
-    /// Warns of `cmd /c npx …` and `npx.cmd …`. Not of a name with `.exe`: under WSL, such a program
-    /// can be started.
+    /// Warns of `cmd /c npx …` and `npx.cmd …`. Not of a name with `.exe`: under WSL, such a
+    /// program can be started.
     fn warn_of_windows(&self, at: &At<String>, program: &Program) {
         if at.value.to_ascii_lowercase().ends_with(".exe") {
             return;

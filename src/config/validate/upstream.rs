@@ -195,8 +195,8 @@ impl Validator<'_> {
         names
     }
 
-    /// The app of a client at the command line, with its token: the one called `name`, else the first
-    /// of those that may use most backends; one with a token, if there is one.
+    /// The app of a client at the command line, with its token: the one called `name`, else the
+    /// first of those that may use most backends; one with a token, if there is one.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &Named<file_format::App>,

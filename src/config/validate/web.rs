@@ -2,8 +2,8 @@
 //! address of an MCP server on one: `unix:/run/x.sock`, `unix:/run/x.sock:/path`, or
 //! `unix:///run/x.sock#/path`.
 //!
-//! Must not: connect, resolve a host name, show a header's value or what a file holds, or check that a
-//! socket exists; its server may start later.
+//! Must not: connect, resolve a host name, show a header's value or what a file holds, or check
+//! that a socket exists; its server may start later.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Calls that wait for a person, for approval or for the answer to a question of their server: lists
-//! the questions, and takes decisions.
+//! Calls that wait for a person, for approval or for the answer to a question of their server:
+//! lists the questions, and takes decisions.
 //!
 //! The operator sees and decides all of them. An app sees its own, and decides them if it has the
 //! right. Where apps bring their own credential, MANTYX must have accepted it for the run
@@ -93,8 +93,8 @@ pub(super) struct Decide {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     content: Option<Box<RawValue>>,
-    /// The bridge passes this reason for a denial on to the model; for a denied question, if the call
-    /// then fails.
+    /// The bridge passes this reason for a denial on to the model; for a denied question, if the
+    /// call then fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     reason: Option<String>,

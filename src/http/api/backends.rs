@@ -1,5 +1,5 @@
-//! What a person looks at where a backend has trouble: its states over time, what its program wrote,
-//! and a run of the doctor.
+//! What a person looks at where a backend has trouble: its states over time, what its program
+//! wrote, and a run of the doctor.
 //!
 //! Must not: show an app what a program wrote, or dial a backend itself.
 
@@ -17,8 +17,8 @@ use super::{Answered, Api, ApiRequest, Code, Ref, busy, names, operator_only, re
 use crate::backend::program::orphans;
 use crate::clock::rfc3339;
 
-/// How long a run of the doctor may take beside the start of a program: its own limit, and the end of
-/// the program.
+/// How long a run of the doctor may take beside the start of a program: its own limit, and the end
+/// of the program.
 const DOCTOR: Duration = Duration::from_secs(60);
 /// One at a time, as each may start the backend's program.
 static DOCTORS: Semaphore = Semaphore::const_new(1);
@@ -91,8 +91,8 @@ impl Api {
         Ok(response::json(&BackendList { backends: backends.collect() }))
     }
 
-    /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of its
-    /// own, so that one which hangs does not hide what is wrong.
+    /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of
+    /// its own, so that one which hangs does not hide what is wrong.
     pub(super) async fn examine(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
         operator_only(&caller, "The doctor")?;
         let name = self.find(&caller.app, segment)?;

@@ -27,8 +27,8 @@ use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
 const AT_ONCE: usize = 16;
-/// The most bytes of an id or a name that an app itself gives a call: the history, questions and keys
-/// remember thousands of them.
+/// The most bytes of an id or a name that an app itself gives a call: the history, questions and
+/// keys remember thousands of them.
 const MAX_ID: usize = 1 << 10;
 /// The answer to the operator's call as no app.
 const AS_WHICH: &str = "The operator is no app: `?app=NAME` says as which one the call is made.";
@@ -44,7 +44,8 @@ pub(super) struct Batch {
     pub body: Bytes,
 }
 
-/// What makes the calls of a request once: its `Idempotency-Key`, and the digest of what it asks for.
+/// What makes the calls of a request once: its `Idempotency-Key`, and the digest of what it asks
+/// for.
 pub(super) struct KeyedRequest {
     key: String,
     digest: String,
@@ -62,9 +63,9 @@ struct CallResult {
 pub(super) struct Origin {
     pub app: Arc<App>,
     pub trace: Context,
-    /// Tells the app's callers apart, where they bring credentials of their own. It is a part of what
-    /// a key stands for: the answer to one credential's request is for no other, and a request that is
-    /// repeated with another credential is refused, as its calls may have been made.
+    /// Tells the app's callers apart, where they bring credentials of their own. It is a part of
+    /// what a key stands for: the answer to one credential's request is for no other, and a request
+    /// that is repeated with another credential is refused, as its calls may have been made.
     identity: Option<String>,
 }
 
@@ -78,8 +79,8 @@ struct BatchContext {
     turns: Semaphore,
 }
 
-/// A question about the tool of `offer` that `name` probably stands for, after a space; empty without
-/// one. An offer has only what its app may see, so that nothing else is named.
+/// A question about the tool of `offer` that `name` probably stands for, after a space; empty
+/// without one. An offer has only what its app may see, so that nothing else is named.
 pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
     let refs = offer.backends().flat_map(|(_, offered)| offered.refs().chain(offered.hidden()));
     let own = offer.own(|_| true).map(|(_, one)| one);
@@ -150,8 +151,8 @@ impl BatchContext {
         CallResult { text, tool_called: false }
     }
 
-    /// Room of the app for a result. Without it, an app that asks for many large results would take the
-    /// memory of all others.
+    /// Room of the app for a result. Without it, an app that asks for many large results would take
+    /// the memory of all others.
     fn room(&self) -> Held {
         Budget::of_process().hold_for(Some(self.origin.app.name.clone()))
     }
@@ -175,8 +176,8 @@ impl Form {
         }
     }
 
-    /// The result of the call at `place`, whose outcome is not known; `None` if the whole request is
-    /// refused.
+    /// The result of the call at `place`, whose outcome is not known; `None` if the whole request
+    /// is refused.
     fn unanswered(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
         let outcome = match why {
             NotAnswered::Lost => CallOutcome::failed(Ending::Unknown, pending::lost(&call.name)),
@@ -332,8 +333,8 @@ impl Api {
         if any_called { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
     }
 
-    /// [`Self::make_call`], once for all sets with this id, also over a crash in which the set had no
-    /// answer yet.
+    /// [`Self::make_call`], once for all sets with this id, also over a crash in which the set had
+    /// no answer yet.
     async fn make_call_once(
         &self,
         context: &Arc<BatchContext>,
@@ -371,8 +372,8 @@ impl Api {
         let Origin { app, trace, .. } = &**origin;
         let call = &calls[place];
         let name = &call.name;
-        // The operator says what a mapped name means. Any other that no model was shown may be that of
-        // a tool of the app's own.
+        // The operator says what a mapped name means. Any other that no model was shown may be that
+        // of a tool of the app's own.
         let is_mapped = matches!(form, Form::Loom(_)) && app.names.values().any(|own| own == name);
         let route = if is_mapped { offer.searched_route(name) } else { offer.route(name) };
         let Some(route) = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind))
@@ -395,8 +396,8 @@ impl Api {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let tool_called = !outcome.ending.is_of_no_call();
-        // The room of the server's result becomes that of the answer. With both, a large result would
-        // be lost for lack of room although it fits.
+        // The room of the server's result becomes that of the answer. With both, a large result
+        // would be lost for lack of room although it fits.
         let mut room = match &mut outcome.source {
             Some(Source::Result { held, .. }) => held.take(),
             _ => context.room(),

@@ -30,8 +30,8 @@ use crate::sse::Frame;
 const LOOK: Duration = Duration::from_secs(1);
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long the state that one stream has looked at is that of the caller's other streams, too. Without
-/// this, five hundred streams of an app would each write the whole state every second.
+/// How long the state that one stream has looked at is that of the caller's other streams, too.
+/// Without this, five hundred streams of an app would each write the whole state every second.
 const FRESH: Duration = Duration::from_millis(500);
 /// The most changes that a stream takes before it sends them.
 const AT_ONCE: usize = 256;
@@ -139,9 +139,8 @@ struct Feed {
 impl Api {
     /// The events that the caller may see, from now on.
     pub(super) fn events(&self, incoming: &ApiRequest) -> Answered {
-        // The first poll is due at once.
-        // A stream begins with the present state, not with that of another stream. It is written here, in
-        // the turn of the app.
+        // The first poll is due at once. A stream begins with the present state, not with that of
+        // another stream. It is written here, in the turn of the app.
         self.looks.look(self, &incoming.caller, Duration::ZERO);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -163,7 +162,8 @@ impl Api {
 }
 
 impl Feed {
-    /// The next event; `None` when the daemon shuts down, or the app may not read the stream any more.
+    /// The next event; `None` when the daemon shuts down, or the app may not read the stream any
+    /// more.
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.api.runs.draining().clone();
         loop {
@@ -178,8 +178,8 @@ impl Feed {
         }
     }
 
-    /// Waits for a change, or for the time of a look at the state, and takes what is new; `None` if the
-    /// stream has ended.
+    /// Waits for a change, or for the time of a look at the state, and takes what is new; `None` if
+    /// the stream has ended.
     async fn fill(&mut self) -> Option<()> {
         tokio::select! {
             biased;
@@ -224,8 +224,8 @@ impl Feed {
         }
     }
 
-    /// Takes the state of the daemon and the backends where it differs from the last look; `None` if
-    /// the app is not configured any more.
+    /// Takes the state of the daemon and the backends where it differs from the last look; `None`
+    /// if the app is not configured any more.
     async fn look(&mut self) -> Option<()> {
         // The operator is no app, so a reload cannot remove it.
         if let Some(app) = self.caller.sees() {
@@ -289,8 +289,8 @@ fn written(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the bridge's own answers can be written")
 }
 
-/// One event. JSON text has no line ends, but raw text from elsewhere in it may, so that one event can
-/// need several `data:` lines.
+/// One event. JSON text has no line ends, but raw text from elsewhere in it may, so that one event
+/// can need several `data:` lines.
 fn event(name: &str, data: &str) -> Bytes {
     Frame::write(None, Some(name), data).raw
 }

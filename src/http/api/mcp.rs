@@ -2,13 +2,13 @@
 //! client sees the tools of all backends that its app may use, under the names that models are
 //! given, and its calls take the way of all others: rights, approvals, pins, breaker, audit.
 //!
-//! The transport is the bridge's own: rmcp's keeps a task and several channels for each session, and
-//! writes every result anew from its types, which drops and rewrites what a server sent.
+//! The transport is the bridge's own: rmcp's keeps a task and several channels for each session,
+//! and writes every result anew from its types, which drops and rewrites what a server sent.
 //!
 //! docs/design/mcp.md says what it is not, and how it came about.
 //!
-//! Must not: know how a call is made, or change what a server says of a tool, but where the client's
-//! revision has no such thing.
+//! Must not: know how a call is made, or change what a server says of a tool, but where the
+//! client's revision has no such thing.
 
 mod asking;
 mod calls;
@@ -42,8 +42,8 @@ pub const SESSION: &str = "mcp-session-id";
 /// What stands around the data of an event.
 const EVENT_START: &[u8] = b"event: message\ndata: ";
 const EVENT_END: &[u8] = b"\n\n";
-/// What 2026-07-28 requires of lists and resources: a server may change them at any moment, and what
-/// an app sees is for that app alone.
+/// What 2026-07-28 requires of lists and resources: a server may change them at any moment, and
+/// what an app sees is for that app alone.
 const UNCACHED: &str = r#""ttlMs":0,"cacheScope":"private""#;
 /// A comment in an event stream.
 const PING: &[u8] = b": ping\n\n";
@@ -268,8 +268,8 @@ impl Client<'_> {
         })
     }
 
-    /// Notes that a client with a session uses `backend`: it may expect that the server keeps something
-    /// between its requests.
+    /// Notes that a client with a session uses `backend`: it may expect that the server keeps
+    /// something between its requests.
     fn note_use(&self, backend: &BackendName) {
         if matches!(self.era, Era::Session(_))
             && let Some(handle) = self.api.backends().handles().get(backend)

@@ -1,8 +1,8 @@
 //! The content of `/metrics`. docs/metrics.md describes each name, and a test compares the two.
 //!
-//! The operator, and an app that may use no backend, get the numbers of the whole bridge: a monitoring
-//! system needs no right to a backend. Another app reads no name of another app, or of a backend that it
-//! may not use.
+//! The operator, and an app that may use no backend, get the numbers of the whole bridge: a
+//! monitoring system needs no right to a backend. Another app reads no name of another app, or of a
+//! backend that it may not use.
 //!
 //! Must not: give a label a value that comes from elsewhere than an enum or the configuration. Free
 //! values would make the number of time series unbounded.

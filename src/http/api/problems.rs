@@ -29,8 +29,8 @@ use crate::upstream::{LOG_IN_AGAIN, OpenError};
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, `programs`, or the
-    /// name of a backend or a runtime.
+    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, `programs`, or
+    /// the name of a backend or a runtime.
     pub(crate) subject: String,
     pub(crate) message: String,
     pub(crate) cure: String,

@@ -358,7 +358,8 @@ impl Api {
         }
     }
 
-    /// The runs that the caller may see, or those with the id `named`. Replicas know of each other's.
+    /// The runs that the caller may see, or those with the id `named`. Replicas know of each
+    /// other's.
     async fn runs_of(
         &self,
         incoming: &ApiRequest,

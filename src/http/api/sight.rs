@@ -2,8 +2,8 @@
 //!
 //! Where the app brings its own credential, several people may share the app's token for the
 //! bridge, and the credential tells them apart. These routes do not ask MANTYX: they leave out
-//! everything that is not known to be the caller's. An app that shares the bridge with others reads no
-//! name of theirs.
+//! everything that is not known to be the caller's. An app that shares the bridge with others reads
+//! no name of theirs.
 //!
 //! Must not: decide which app a caller is (auth does).
 
@@ -17,8 +17,8 @@ use crate::run_store::RunStore;
 use crate::runs::DrivenRun;
 use crate::upstream::UpstreamCredential;
 
-/// Whether the caller may know of the app or runtime `name`: the operator, that app, and an app that
-/// shares the bridge with runtimes alone.
+/// Whether the caller may know of the app or runtime `name`: the operator, that app, and an app
+/// that shares the bridge with runtimes alone.
 pub(super) fn sees_app(api: &Api, caller: &Caller, name: &AppName) -> bool {
     let Some(own) = caller.sees() else { return true };
     let settings = api.runs.calls.settings();

@@ -1,8 +1,8 @@
 //! The content of `/v1/status`. Other programs read the names, so they are fixed (DESIGN); more may
 //! be added.
 //!
-//! Must not: show an app a backend that it may not use, a peer's own words, a path of the bridge, or
-//! anything secret. What an app reads in their place is in the bridge's own words.
+//! Must not: show an app a backend that it may not use, a peer's own words, a path of the bridge,
+//! or anything secret. What an app reads in their place is in the bridge's own words.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

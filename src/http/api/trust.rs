@@ -51,7 +51,8 @@ pub(crate) struct Pinned {
     pub(crate) findings: Vec<Found>,
     /// Why the pins cannot be read. The operator reads the cause, too.
     pub(crate) damaged: Option<String>,
-    /// Why the pins are not on disk; a restart would forget them. The operator reads the cause, too.
+    /// Why the pins are not on disk; a restart would forget them. The operator reads the cause,
+    /// too.
     pub(crate) unkept: Option<String>,
 }
 

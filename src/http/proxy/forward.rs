@@ -48,8 +48,8 @@ pub(super) const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The prefix of headers from apps to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
-/// Headers by which a server speaks of its own address and of what browsers and clients keep for that:
-/// they would store MANTYX's for the bridge's, or take their tokens for the bridge elsewhere.
+/// Headers by which a server speaks of its own address and of what browsers and clients keep for
+/// that: they would store MANTYX's for the bridge's, or take their tokens for the bridge elsewhere.
 const OF_ORIGIN: &str = "set-cookie alt-svc strict-transport-security clear-site-data refresh nel \
                          report-to reporting-endpoints";
 
@@ -94,8 +94,8 @@ impl<'a> Outgoing<'a> {
         Ok(())
     }
 
-    /// Looks up what other replicas know of the path's target, and refuses another app's. The bridge
-    /// must not ask MANTYX for that, since the bridge's own credential would open it.
+    /// Looks up what other replicas know of the path's target, and refuses another app's. The
+    /// bridge must not ask MANTYX for that, since the bridge's own credential would open it.
     pub(super) async fn learn(&self) -> Answered<()> {
         let Resource { workspace, ids, .. } = &self.resource;
         self.learn_of(workspace, ids).await?;
@@ -203,9 +203,9 @@ impl<'a> Outgoing<'a> {
         self.vouched_run(key).await
     }
 
-    /// The run, among those that this replica drives or can take over now, once MANTYX has said that the
-    /// caller's credential opens it. Without that question, one person could read another's run in an app
-    /// whose people bring their own credentials.
+    /// The run, among those that this replica drives or can take over now, once MANTYX has said
+    /// that the caller's credential opens it. Without that question, one person could read
+    /// another's run in an app whose people bring their own credentials.
     async fn vouched_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
         let app = &self.caller.app.name;
         // Read in this order: a run that is resumed in between is then found among the driven ones.

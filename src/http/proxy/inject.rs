@@ -46,8 +46,8 @@ struct Submission {
     is_encoded: bool,
 }
 
-/// What goes to MANTYX in place of the app's body, and the tools that the app's own body has. `None`
-/// is the app's body as it came: it gets no tools, and the bridge does not drive the run.
+/// What goes to MANTYX in place of the app's body, and the tools that the app's own body has.
+/// `None` is the app's body as it came: it gets no tools, and the bridge does not drive the run.
 type Plan = Option<(Injected, Option<Bytes>)>;
 
 /// MANTYX's answer to a spec.
@@ -126,8 +126,8 @@ impl Outgoing<'_> {
     /// What goes to MANTYX in place of a message of the session `id`.
     ///
     /// The session is looked up after the body has arrived: it may have been created or have ended
-    /// meanwhile. A message of a session with tools of the bridge is refused if the bridge cannot read
-    /// it: MANTYX may accept that spec, and the calls of its run would then stay unanswered.
+    /// meanwhile. A message of a session with tools of the bridge is refused if the bridge cannot
+    /// read it: MANTYX may accept that spec, and the calls of its run would then stay unanswered.
     async fn plan_message(
         &self,
         workspace: &Workspace,
@@ -199,8 +199,8 @@ impl Outgoing<'_> {
         self.runs.calls.offer_for(&self.caller.app)
     }
 
-    /// Reads the spec into memory: what is forwarded depends on all of it. `got_tools` says that its
-    /// session has tools of the bridge.
+    /// Reads the spec into memory: what is forwarded depends on all of it. `got_tools` says that
+    /// its session has tools of the bridge.
     async fn read_submission(
         &mut self,
         request: Request<Incoming>,
@@ -296,8 +296,8 @@ impl Outgoing<'_> {
                 warn!("MANTYX gave out an id again; that run is another app's, and not driven");
             }
             Err(NotStarted::NotKept(run)) => {
-                // Whatever MANTYX says: the app may submit the run again, and no call of both is to be
-                // made.
+                // Whatever MANTYX says: the app may submit the run again, and no call of both is to
+                // be made.
                 self.runs.refuse(&run).await;
                 return Err(away(self.runs));
             }
@@ -328,8 +328,8 @@ impl Outgoing<'_> {
         Ok(SpecAnswer { response, text, table: injected.table })
     }
 
-    /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know: to
-    /// them, it would be any app's.
+    /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know:
+    /// to them, it would be any app's.
     async fn end_unkept_session(&self, (workspace, id): &(Workspace, SessionId)) -> Response<Body> {
         let [workspace_segment, id_segment] = [workspace.as_str(), id.as_str()].map(as_segment);
         let path = format!("/api/v1/workspaces/{workspace_segment}/agent-sessions/{id_segment}");

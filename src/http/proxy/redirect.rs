@@ -1,8 +1,8 @@
 //! What an app gets in place of a redirect from MANTYX.
 //!
-//! Clients follow a redirect with the headers that they have sent, so one that leads elsewhere would
-//! bring an app's token for the bridge there. MANTYX's protocol has no redirects; a proxy before
-//! MANTYX may add some, such as one that adds a slash.
+//! Clients follow a redirect with the headers that they have sent, so one that leads elsewhere
+//! would bring an app's token for the bridge there. MANTYX's protocol has no redirects; a proxy
+//! before MANTYX may add some, such as one that adds a slash.
 //!
 //! Must not: follow a redirect, or show an app where one leads.
 
@@ -56,8 +56,9 @@ fn below_bridge(base: &Url, target: &Url) -> Option<HeaderValue> {
         return None;
     }
     let path = target.path().strip_prefix(base.path().trim_end_matches('/'))?;
-    // The bridge's own routes are not MANTYX's: a client that repeats its request there, with its token
-    // and body, would call a tool or decide on a call. `//host` would be another server's address.
+    // The bridge's own routes are not MANTYX's: a client that repeats its request there, with its
+    // token and body, would call a tool or decide on a call. `//host` would be another server's
+    // address.
     if !path.starts_with('/')
         || path.starts_with("//")
         || !NormalizedPath::new(path).is_proxied(path)

@@ -163,8 +163,8 @@ impl Connection {
                 };
                 let headers = answer.headers_mut();
                 if last {
-                    // The connection closes after this answer: it has no slot, or the gate cannot find
-                    // the begin of the next request.
+                    // The connection closes after this answer: it has no slot, or the gate cannot
+                    // find the begin of the next request.
                     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                 } else {
                     headers.insert("keep-alive", keep_alive(IDLE));
@@ -174,8 +174,8 @@ impl Connection {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            // `Activity` has the time limit: unlike hyper's, it can tell a request from a pause between
-            // requests.
+            // `Activity` has the time limit: unlike hyper's, it can tell a request from a pause
+            // between requests.
             .header_read_timeout(None)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(watched), service);

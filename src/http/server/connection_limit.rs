@@ -7,8 +7,8 @@
 //! burst of new connections does not evict itself.
 //!
 //! If all slots are taken, the connection that has been unused the longest is evicted. If all of
-//! them answer requests of apps, a new connection gets none. Where there are several apps, one has no
-//! more connections in use than it leaves free for the others ([`Slot::has_room_for`]).
+//! them answer requests of apps, a new connection gets none. Where there are several apps, one has
+//! no more connections in use than it leaves free for the others ([`Slot::has_room_for`]).
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
@@ -70,8 +70,8 @@ pub(super) struct Slot {
 
 /// Why there is no slot.
 enum Full {
-    /// All connections answer requests, or the peer has its share of unknown connections and none of
-    /// them may be evicted yet.
+    /// All connections answer requests, or the peer has its share of unknown connections and none
+    /// of them may be evicted yet.
     Used,
     /// The listener has its share of unknown connections; one may be evicted at this time.
     Unknown(Instant),

@@ -127,8 +127,8 @@ impl Gate {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Counts one more request that hyper has found; `false` if it must not be handled, as the gate has
-    /// found another one there, or an ambiguous one.
+    /// Counts one more request that hyper has found; `false` if it must not be handled, as the gate
+    /// has found another one there, or an ambiguous one.
     pub(super) fn next(&mut self) -> bool {
         let this = self.served;
         self.served += 1;
@@ -136,8 +136,8 @@ impl Gate {
         this < self.heads && self.refused.is_none_or(|from| this < from)
     }
 
-    /// Reads the framing of `head`, which says what follows it; `false` refuses a head that two readers
-    /// could understand in two ways.
+    /// Reads the framing of `head`, which says what follows it; `false` refuses a head that two
+    /// readers could understand in two ways.
     fn admit(&mut self, head: &[u8]) -> bool {
         let mut head = head;
         // Servers skip empty lines before a request (RFC 9112 §2.2).

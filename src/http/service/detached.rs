@@ -25,8 +25,8 @@ use crate::model::maps::HashMap;
 /// MANTYX answers within seconds. Without this limit, each hang-up could keep a connection to
 /// MANTYX for ever.
 const ALONE: Duration = Duration::from_secs(2 * 60);
-/// How many open requests one app may have, those included on which it has hung up: they hold memory
-/// and connections that no limit of the listener counts any more.
+/// How many open requests one app may have, those included on which it has hung up: they hold
+/// memory and connections that no limit of the listener counts any more.
 const MAX: usize = 2048;
 
 /// The open requests.

@@ -1,8 +1,9 @@
-//! Counts the requests of each app that are open: from their admission until their answers are sent.
+//! Counts the requests of each app that are open: from their admission until their answers are
+//! sent.
 //!
-//! A listener limits its connections, and one app's share of them. On HTTP/2, a hundred requests are
-//! open on one connection, so that an app within its share could still have fifty thousand streams and
-//! calls open, with the tasks and heads that belong to them.
+//! A listener limits its connections, and one app's share of them. On HTTP/2, a hundred requests
+//! are open on one connection, so that an app within its share could still have fifty thousand
+//! streams and calls open, with the tasks and heads that belong to them.
 //!
 //! Must not: know what a request does.
 

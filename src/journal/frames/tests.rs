@@ -1,5 +1,5 @@
-//! A file is read as it was written, up to where a crash has cut it; what is wrong otherwise is told,
-//! and costs what it was alone.
+//! A file is read as it was written, up to where a crash has cut it; what is wrong otherwise is
+//! told, and costs what it was alone.
 
 use proptest::prelude::*;
 
@@ -122,8 +122,8 @@ proptest! {
         prop_assert_eq!(said(&contents), beside(&writes, at..at + 1));
     }
 
-    /// The numbers say how much is lost, and a block that was another file's is not taken for one of
-    /// this file.
+    /// The numbers say how much is lost, and a block that was another file's is not taken for one
+    /// of this file.
     #[test]
     fn frames_of_another_time_are_not_taken(writes in writes(), at in any::<prop::sample::Index>()) {
         let (whole, ends) = file_and_ends(&writes);

@@ -259,7 +259,8 @@ impl Database {
         self.client.is_closed()
     }
 
-    /// Waits for a statement. After an error, its effect is unknown: PostgreSQL may carry it out later.
+    /// Waits for a statement. After an error, its effect is unknown: PostgreSQL may carry it out
+    /// later.
     async fn bounded<T>(
         &self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -302,17 +303,18 @@ impl Database {
         Ok(Member { id, generation: row.try_get(0)? })
     }
 
-    /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:
-    /// another replica has taken over. A statement of an earlier session that arrives later writes
-    /// nothing, or it would put old values over new ones.
+    /// Begins a session of writes, and waits for the end of every statement of an earlier one.
+    /// `None`: another replica has taken over. A statement of an earlier session that arrives later
+    /// writes nothing, or it would put old values over new ones.
     pub(super) async fn begin(&self, member: Member) -> Queried<Option<i64>> {
         let text = include_str!("sql/begin.sql");
         let rows = self.query(text, &[&member.id, &member.generation]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Takes a replica's place, and waits for the end of what that replica is writing. Nothing of it is
-    /// written afterwards: otherwise it could record a dispatch of a call that the new owner dispatches.
+    /// Takes a replica's place, and waits for the end of what that replica is writing. Nothing of
+    /// it is written afterwards: otherwise it could record a dispatch of a call that the new owner
+    /// dispatches.
     pub(super) async fn fence(&self, dead: &Beat) -> Queried {
         let text = include_str!("sql/fence.sql");
         self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
@@ -320,8 +322,8 @@ impl Database {
 
     /// Writes one batch, as one statement: all of it, or nothing.
     ///
-    /// A warning counts as a failure. PostgreSQL confirms a commit with one if no standby has it, and
-    /// after a promotion the record of a dispatch would be gone, and the call made twice.
+    /// A warning counts as a failure. PostgreSQL confirms a commit with one if no standby has it,
+    /// and after a promotion the record of a dispatch would be gone, and the call made twice.
     pub(super) async fn write(
         &self,
         (member, session): (Member, i64),
@@ -399,8 +401,8 @@ impl Database {
         Ok(verdict)
     }
 
-    /// Says that this replica lives, and returns the heartbeats of all of its group. `None`: another
-    /// replica has taken the place of this one.
+    /// Says that this replica lives, and returns the heartbeats of all of its group. `None`:
+    /// another replica has taken the place of this one.
     pub(super) async fn beat(&self, member: Member) -> Queried<Option<Vec<Beat>>> {
         let values: Values<'_> = &[&member.id, &member.generation, &self.group];
         let rows = self.query(include_str!("sql/beat.sql"), values).await?;
@@ -408,8 +410,8 @@ impl Database {
         Ok(Some(beats).filter(|beats| !beats.is_empty()))
     }
 
-    /// Makes `member`, which has these `backends`, the owner of some runs of `dead` replicas, or of none;
-    /// with their new epochs.
+    /// Makes `member`, which has these `backends`, the owner of some runs of `dead` replicas, or of
+    /// none; with their new epochs.
     pub(super) async fn claim(
         &self,
         member: Member,
@@ -440,8 +442,8 @@ impl Database {
         records(&self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
-    /// The runs that `member` owns, with their epochs, except for those in `driven`: a claim without an
-    /// answer has made them its own.
+    /// The runs that `member` owns, with their epochs, except for those in `driven`: a claim
+    /// without an answer has made them its own.
     pub(super) async fn claimed(&self, member: Member, driven: Claimed) -> Queried<Claimed> {
         let (slots, epochs): (Vec<i64>, Vec<i64>) =
             driven.iter().map(|(slot, epoch)| (number(slot), *epoch)).unzip();

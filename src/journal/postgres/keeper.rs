@@ -24,8 +24,8 @@ use crate::model::maps::HashSet;
 
 /// How long a heartbeat may take before its connection counts as broken.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
-/// How long a statement of the keeper may take, whatever `statement_timeout` says: no heartbeat is sent
-/// meanwhile.
+/// How long a statement of the keeper may take, whatever `statement_timeout` says: no heartbeat is
+/// sent meanwhile.
 const KEEPS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The task that keeps this process a member of its group.
@@ -51,7 +51,8 @@ impl Keeper {
         }
     }
 
-    /// Sends heartbeats for as long as it is polled; takes nothing over once `leaving` is cancelled.
+    /// Sends heartbeats for as long as it is polled; takes nothing over once `leaving` is
+    /// cancelled.
     pub async fn run(mut self, leaving: CancellationToken) {
         loop {
             let turn_start = clock::since_boot();
@@ -70,9 +71,9 @@ impl Keeper {
 
     /// One heartbeat, and what it shows. After an error, the next one has a new connection.
     ///
-    /// `turn_start` is the time before the heartbeat was sent, and the lease counts from then. If it
-    /// counted from the answer, a slow answer would have this replica dispatch calls after others took
-    /// over its runs.
+    /// `turn_start` is the time before the heartbeat was sent, and the lease counts from then. If
+    /// it counted from the answer, a slow answer would have this replica dispatch calls after
+    /// others took over its runs.
     async fn turn(&mut self, turn_start: Duration, leaving: &CancellationToken) -> Queried {
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
@@ -105,8 +106,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes the backends of this replica, if its last heartbeat shows others: a replica takes over
-    /// only the runs whose backends it has.
+    /// Writes the backends of this replica, if its last heartbeat shows others: a replica takes
+    /// over only the runs whose backends it has.
     async fn publish(&self, database: &Database, member: Member, beats: &[Beat]) -> Queried {
         let backends = self.replica.backends.lock().clone();
         match beats.iter().find(|beat| beat.replica == member.id) {
@@ -117,9 +118,9 @@ impl Keeper {
 
     /// Makes this process a member of the group.
     ///
-    /// The address of MANTYX is compared before: replicas of another MANTYX would take over runs that
-    /// their MANTYX does not know. [`Event::Joined`] comes before the member's id is set, so that the
-    /// daemon knows the records of the group before anything is written.
+    /// The address of MANTYX is compared before: replicas of another MANTYX would take over runs
+    /// that their MANTYX does not know. [`Event::Joined`] comes before the member's id is set, so
+    /// that the daemon knows the records of the group before anything is written.
     async fn join(&self, database: &Database, turn_start: Duration) -> Queried {
         let replica = &self.replica;
         let ids_of_group = [Key::Upstream, Key::Lost].map(|key| id_of(&key));
@@ -142,13 +143,13 @@ impl Keeper {
 
     /// Takes over the runs of dead replicas, and those that have no owner.
     ///
-    /// 1. Each dead replica is fenced. Without the fence, one that only was slow could still write, and
-    ///    a call would be dispatched by two drivers.
-    /// 2. Claims without an answer are looked up: their runs would otherwise have an owner that does
-    ///    not drive them.
+    /// 1. Each dead replica is fenced. Without the fence, one that only was slow could still write,
+    ///    and a call would be dispatched by two drivers.
+    /// 2. Claims without an answer are looked up: their runs would otherwise have an owner that
+    ///    does not drive them.
     /// 3. Long calls and requests of replicas that are gone are inherited.
-    /// 4. Runs are claimed until there are none left. The rows of the dead go last, as a claim tells by
-    ///    them which runs are free.
+    /// 4. Runs are claimed until there are none left. The rows of the dead go last, as a claim
+    ///    tells by them which runs are free.
     async fn take_over(
         &mut self,
         database: &Database,

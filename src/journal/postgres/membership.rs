@@ -14,8 +14,8 @@ use crate::model::maps::HashMap;
 
 /// How often a replica says that it lives.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
-/// For how long after its last heartbeat a replica dispatches calls. Less than [`DEAD`], so that the
-/// replica has stopped before others take over.
+/// For how long after its last heartbeat a replica dispatches calls. Less than [`DEAD`], so that
+/// the replica has stopped before others take over.
 const LEASE: Duration = Duration::from_secs(8);
 /// A database that has not answered for this long counts as away.
 const LATE: Duration = Duration::from_secs(5);
@@ -27,8 +27,8 @@ const DEAD: Duration = Duration::from_secs(10);
 pub struct Lease(AtomicU64);
 
 impl Lease {
-    /// A heartbeat was written that was sent at `sent_at`. The lease counts from there: the others may
-    /// have seen this heartbeat at once, although its answer took long.
+    /// A heartbeat was written that was sent at `sent_at`. The lease counts from there: the others
+    /// may have seen this heartbeat at once, although its answer took long.
     pub(super) fn extend(&self, sent_at: Duration) {
         self.0.store(millis_of(sent_at + LEASE), Ordering::Release);
     }
@@ -57,15 +57,15 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Notes that a heartbeat of this replica failed: while the database is away, all others are silent,
-    /// too. Without this, the first replica that is back would take all others for dead.
+    /// Notes that a heartbeat of this replica failed: while the database is away, all others are
+    /// silent, too. Without this, the first replica that is back would take all others for dead.
     pub(super) fn note_gap(&mut self) {
         self.unbroken = None;
     }
 
-    /// Takes the heartbeats that were read at `now`, and returns those of the dead. A replica is silent
-    /// since its counter was seen to change, by this machine's clock: the clocks of two machines may
-    /// differ by more than the time after which a replica counts as dead.
+    /// Takes the heartbeats that were read at `now`, and returns those of the dead. A replica is
+    /// silent since its counter was seen to change, by this machine's clock: the clocks of two
+    /// machines may differ by more than the time after which a replica counts as dead.
     pub(super) fn look(&mut self, now: Duration, own: Uuid, beats: &[Beat]) -> Vec<Beat> {
         let since = *self.unbroken.get_or_insert(now);
         self.seen.retain(|replica, _| beats.iter().any(|beat| beat.replica == *replica));

@@ -23,8 +23,8 @@ use crate::model::{CallId, RunKey, RunKind, Workspace};
 const READ_WITHIN: Duration = Duration::from_secs(100);
 
 impl Replica {
-    /// The kept answer to a call; an empty one, if MANTYX waits for it no longer. Waits for a while for
-    /// a database that is away.
+    /// The kept answer to a call; an empty one, if MANTYX waits for it no longer. Waits for a while
+    /// for a database that is away.
     pub(in crate::journal) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
         timeout(READ_WITHIN, self.read_answer(key)).await.ok().flatten()
     }
@@ -41,8 +41,8 @@ impl Replica {
         }
     }
 
-    /// What the group knows of the run or the session with the id `id` in `workspace`. The id alone does
-    /// not tell which of them it names, so all records that it may have are asked for at once.
+    /// What the group knows of the run or the session with the id `id` in `workspace`. The id alone
+    /// does not tell which of them it names, so all records that it may have are asked for at once.
     pub async fn find(&self, workspace: &Workspace, id: &str) -> Queried<Kept> {
         let owners = ["agent-runs", "eval-runs", "agent-sessions"]
             .map(|kind| Key::Owner((workspace.clone(), kind.to_owned(), id.to_owned())));
@@ -56,7 +56,8 @@ impl Replica {
         .await
     }
 
-    /// The runs that other replicas drive, or those of them with the id `run_id`, which may have ended.
+    /// The runs that other replicas drive, or those of them with the id `run_id`, which may have
+    /// ended.
     pub async fn runs_elsewhere(&self, run_id: Option<&str>) -> Queried<Vec<KeptRun>> {
         let own = self.member.borrow().map(|member| member.id);
         let records = self
@@ -69,8 +70,8 @@ impl Replica {
 
     /// Takes over the run `key` if it waits for the credential of its app; returns its records.
     ///
-    /// Without an answer of the database, the run may be this replica's, and no driver would run it. So
-    /// the keeper is told to look.
+    /// Without an answer of the database, the run may be this replica's, and no driver would run
+    /// it. So the keeper is told to look.
     pub async fn claim_waiting(&self, key: &RunKey) -> Queried<Option<Kept>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
         let records = self
@@ -85,9 +86,9 @@ impl Replica {
 
     /// Reads the records of `runs`, which are this replica's now with these epochs, and notes that.
     ///
-    /// The records are read first: if that fails, the claim stays in doubt, and the keeper repeats it.
-    /// The count in `regained` rises before the epochs are known, so that no change of a driver from
-    /// before counts as one of the new owner's.
+    /// The records are read first: if that fails, the claim stays in doubt, and the keeper repeats
+    /// it. The count in `regained` rises before the epochs are known, so that no change of a driver
+    /// from before counts as one of the new owner's.
     pub(super) async fn take_possession(
         &self,
         database: &Database,

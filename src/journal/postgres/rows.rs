@@ -45,8 +45,8 @@ pub(super) struct NewRun {
     pub(super) name: Id,
     /// The backends that it needs.
     pub(super) needs: String,
-    /// The record of its owner, if the run had none. If another replica has written that record, the
-    /// app has handed the run over there, too, and it may have ended since.
+    /// The record of its owner, if the run had none. If another replica has written that record,
+    /// the app has handed the run over there, too, and it may have ended since.
     pub(super) owner: Option<Id>,
 }
 
@@ -74,8 +74,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Adds a change, unless this replica has lost its run: the statement would fail for it, or, of a
-    /// run that this replica believes to be new, write a second one. The table has the routes in
+    /// Adds a change, unless this replica has lost its run: the statement would fail for it, or, of
+    /// a run that this replica believes to be new, write a second one. The table has the routes in
     /// `written_routes`.
     pub(super) fn add(
         &mut self,
@@ -150,8 +150,8 @@ impl Rows {
     }
 
     /// A run that begins with this batch. Its row names the record of its owner, unless the run is
-    /// attached again and has an owner already: the statement would take that record for one of another
-    /// replica, and not begin the run.
+    /// attached again and has an owner already: the statement would take that record for one of
+    /// another replica, and not begin the run.
     fn new_run(&self, run: &RunRecord) -> NewRun {
         let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
         let RunKey { workspace, kind, run: run_id } = &run.key;
@@ -166,8 +166,8 @@ impl Rows {
         }
     }
 
-    /// Sets a row of which the first one counts. An answer in place of one that this batch removes is
-    /// the owner's, and replaces it.
+    /// Sets a row of which the first one counts. An answer in place of one that this batch removes
+    /// is the owner's, and replaces it.
     fn set_first(&mut self, key: RowKey, row: Row) {
         if self.records.contains_key(&key) {
             self.set(key, row);
@@ -176,8 +176,9 @@ impl Rows {
         }
     }
 
-    /// Sets a row of which the last one counts. What follows a dispatch in its batch stands and falls
-    /// with it: if another driver sends the call, the later stage of the call must not be written either.
+    /// Sets a row of which the last one counts. What follows a dispatch in its batch stands and
+    /// falls with it: if another driver sends the call, the later stage of the call must not be
+    /// written either.
     fn set(&mut self, key: RowKey, mut row: Row) {
         self.first.remove(&key);
         if let Some(before) = self.records.get(&key) {
@@ -188,8 +189,8 @@ impl Rows {
         self.records.insert(key, row);
     }
 
-    /// Removes the calls of a run, and their answers, also those that this batch has: the
-    /// statement removes nothing that it writes, and they would stay.
+    /// Removes the calls of a run, and their answers, also those that this batch has: the statement
+    /// removes nothing that it writes, and they would stay.
     fn clear(&mut self, slot: Slot) {
         for rows in [&mut self.records, &mut self.first] {
             rows.retain(|key, row| {
@@ -204,7 +205,8 @@ impl Rows {
     }
 }
 
-/// The run whose owner alone may make this change. The change is dropped if another replica owns it.
+/// The run whose owner alone may make this change. The change is dropped if another replica owns
+/// it.
 pub(super) fn run_of(change: &Change) -> Option<Slot> {
     match change {
         Change::Run(slot, _) | Change::ForgetRun(slot) | Change::Release(slot) => Some(*slot),
@@ -219,9 +221,9 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
 /// The runs that this replica has got from others, each with how often it had got some by then.
 pub(super) type Regained = HashMap<Slot, u64>;
 
-/// Whether `change`, given when this replica had got runs `times` times, is of a driver that its run had
-/// before: it may have waited for the database while this replica lost the run and got it back. An
-/// answer counts even so.
+/// Whether `change`, given when this replica had got runs `times` times, is of a driver that its
+/// run had before: it may have waited for the database while this replica lost the run and got it
+/// back. An answer counts even so.
 pub(super) fn is_of_earlier(change: &Change, times: u64, regained: &Regained) -> bool {
     if let Change::Answer(..) = change {
         return false;

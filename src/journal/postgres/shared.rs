@@ -1,5 +1,5 @@
-//! What replicas share beside the records of the journal: the calls that wait for a person, what was
-//! cancelled, the files of backends, and conversations with agents.
+//! What replicas share beside the records of the journal: the calls that wait for a person, what
+//! was cancelled, the files of backends, and conversations with agents.
 //!
 //! Must not: know what a person may decide, or what is in a file.
 
@@ -50,16 +50,16 @@ impl Replica {
         self.with_reader(async |reader| reader.write_file(name, known, text).await).await
     }
 
-    /// Shows the group what waits at this replica for a person, until `deadline`. Returns the id of this
-    /// replica as its holder; `None` if it is no member of the group now.
+    /// Shows the group what waits at this replica for a person, until `deadline`. Returns the id of
+    /// this replica as its holder; `None` if it is no member of the group now.
     pub async fn ask(&self, id: &str, asked: &[u8], deadline: SystemTime) -> Queried<Option<Uuid>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
         self.with_reader(async |reader| reader.ask(member, id, asked, deadline).await).await?;
         Ok(Some(member.id))
     }
 
-    /// Records how the approval `id` has ended; `holder` if no person has decided. Returns how it had
-    /// ended before, as the first decision counts. `None`: the group has forgotten it.
+    /// Records how the approval `id` has ended; `holder` if no person has decided. Returns how it
+    /// had ended before, as the first decision counts. `None`: the group has forgotten it.
     pub async fn end(
         &self,
         id: &str,
@@ -69,8 +69,8 @@ impl Replica {
         self.with_reader(async |reader| reader.end(id, holder, ended).await).await
     }
 
-    /// Where the next message of a conversation with an agent goes: its context and its task. The task is
-    /// given to one message only.
+    /// Where the next message of a conversation with an agent goes: its context and its task. The
+    /// task is given to one message only.
     pub async fn enter_conversation(&self, id: &str) -> Queried<Conversation> {
         self.with_reader(async |reader| reader.enter_conversation(id).await).await
     }
@@ -90,7 +90,8 @@ impl Replica {
         self.with_reader(async |reader| reader.cancellations().await).await
     }
 
-    /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.
+    /// All that waits for a person at any replica. The caller knows what is asked under the ids
+    /// `known`.
     pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
         self.with_reader(async |reader| reader.approvals(known).await).await
     }

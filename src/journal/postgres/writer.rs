@@ -1,4 +1,5 @@
-//! The thread that writes batches of changes to the database, as far as this replica owns their runs.
+//! The thread that writes batches of changes to the database, as far as this replica owns their
+//! runs.
 //!
 //! Must not: take over a run.
 
@@ -52,8 +53,8 @@ impl Writer {
         Self { replica, session: None, routes: HashSet::default() }
     }
 
-    /// Writes until the journal is closed. Blocks the thread, which reads its connection itself: a write
-    /// wakes no other.
+    /// Writes until the journal is closed. Blocks the thread, which reads its connection itself: a
+    /// write wakes no other.
     pub(in crate::journal) fn run(mut self, runtime: &Runtime, jobs: &mpsc::Receiver<Job>) {
         while let Some(batch) = gather(jobs) {
             if runtime.block_on(self.take(batch)) {
@@ -77,10 +78,11 @@ impl Writer {
 
     /// Writes a batch, and tells those who wait for it. Returns whether it was the last one.
     ///
-    /// A batch whose write failed is written again before any later one: changes of one run must reach
-    /// the table in the order in which they were given. An attempt without an answer may have written
-    /// the batch. So the next attempt has a new session, which waits for the end of all statements of
-    /// the session before; otherwise an old statement could overwrite what a later batch has written.
+    /// A batch whose write failed is written again before any later one: changes of one run must
+    /// reach the table in the order in which they were given. An attempt without an answer may have
+    /// written the batch. So the next attempt has a new session, which waits for the end of all
+    /// statements of the session before; otherwise an old statement could overwrite what a later
+    /// batch has written.
     pub(super) async fn take(&mut self, batch: Batch) -> bool {
         let Batch { changes, groups, weight, stop } = batch;
         let replica = Arc::clone(&self.replica);
@@ -111,9 +113,9 @@ impl Writer {
         stop
     }
 
-    /// Writes what can be written of `changes`: a statement has only the rows of runs that this replica
-    /// owns, and the database checks that once more. A replica that was fenced joins the group again,
-    /// and then writes what is left for it to write.
+    /// Writes what can be written of `changes`: a statement has only the rows of runs that this
+    /// replica owns, and the database checks that once more. A replica that was fenced joins the
+    /// group again, and then writes what is left for it to write.
     async fn write(&mut self, changes: &[Change], groups: &[Group]) -> Queried<Verdict> {
         let replica = Arc::clone(&self.replica);
         loop {
@@ -149,9 +151,9 @@ impl Writer {
         }
     }
 
-    /// The rows of `changes`, without those whose callers have stopped waiting: such a caller acts as
-    /// if nothing was written. A dispatch that was written after all would have a later driver answer
-    /// OUTCOME_UNKNOWN to a call that was never sent.
+    /// The rows of `changes`, without those whose callers have stopped waiting: such a caller acts
+    /// as if nothing was written. A dispatch that was written after all would have a later driver
+    /// answer OUTCOME_UNKNOWN to a call that was never sent.
     pub(super) fn rows(&self, changes: &[Change], groups: &[Group]) -> Rows {
         let epochs = self.replica.epochs.lock();
         let mut rows = Rows::default();
@@ -168,8 +170,8 @@ impl Writer {
         rows
     }
 
-    /// Notes which runs the database has confirmed as this replica's. A run that it did not confirm is
-    /// another's: its driver must end before it sends a call that the other driver sends, too.
+    /// Notes which runs the database has confirmed as this replica's. A run that it did not confirm
+    /// is another's: its driver must end before it sends a call that the other driver sends, too.
     async fn settle(&mut self, rows: Rows, verdict: &Verdict) {
         self.routes.extend(rows.routes);
         {
@@ -208,10 +210,10 @@ impl Replica {
 
 /// Tells those who wait for `changes` what the database made of them.
 ///
-/// A caller that is told `Ok` may dispatch its call, so a dispatch is confirmed only if the run is this
-/// replica's and the database has let this row be the one that dispatches. If the batch was repeated,
-/// the row that came first may be the one of the earlier attempt. Then the caller is told that the
-/// write failed: after "taken", the driver would end, and nothing would drive the run.
+/// A caller that is told `Ok` may dispatch its call, so a dispatch is confirmed only if the run is
+/// this replica's and the database has let this row be the one that dispatches. If the batch was
+/// repeated, the row that came first may be the one of the earlier attempt. Then the caller is told
+/// that the write failed: after "taken", the driver would end, and nothing would drive the run.
 pub(super) fn tell(
     replica: &Replica,
     changes: &[Change],
@@ -260,9 +262,9 @@ fn may_go(verdict: &Verdict, change: &Change) -> bool {
     }
 }
 
-/// Whether `change` is the first of its key, if only the first one counts. Two drivers of a run that was
-/// lost and got back may answer a call in one batch: the first of them takes the key from `first`, and
-/// the second is told that it came too late. Otherwise both answers would be posted.
+/// Whether `change` is the first of its key, if only the first one counts. Two drivers of a run
+/// that was lost and got back may answer a call in one batch: the first of them takes the key from
+/// `first`, and the second is told that it came too late. Otherwise both answers would be posted.
 fn wins(first: &mut HashSet<RowKey>, change: &Change, is_owned: bool) -> bool {
     match change {
         // The owner may have sent the call since, and its answer is the one that was written.

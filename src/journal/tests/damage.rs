@@ -1,5 +1,5 @@
-//! What a damaged, shortened or lost file costs: no call is made that may have been made, and what is
-//! whole is used.
+//! What a damaged, shortened or lost file costs: no call is made that may have been made, and what
+//! is whole is used.
 
 use super::*;
 use crate::model::call::Of;
@@ -110,8 +110,8 @@ fn check(kept: &Kept, written: &Written, hit: &std::ops::Range<u64>) -> Result<(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whichever bit is wrong, or sector lost: nothing that was received is ever made again, and the
-    /// answers are there, but for those that were hit.
+    /// Whichever bit is wrong, or sector lost: nothing that was received is ever made again, and
+    /// the answers are there, but for those that were hit.
     #[test]
     fn damage_has_no_call_made_and_costs_what_it_hits(
         steps in proptest::collection::vec((1..4_u64, 0..3_u8), 1..20),
@@ -220,8 +220,8 @@ fn the_last_damaged_files_are_kept() {
     assert!(!names.iter().any(|name| name.ends_with("-9") || name.ends_with("-10")), "{names:?}");
 }
 
-/// All runs of an offer have one record of its routes. Where that is lost, they and their sessions go on,
-/// and no call is made that was read before.
+/// All runs of an offer have one record of its routes. Where that is lost, they and their sessions
+/// go on, and no call is made that was read before.
 #[tokio::test]
 async fn runs_outlive_their_routes() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A file that another program removes, replaces or truncates while the journal is open, and a disk that
-//! cannot be read at the start.
+//! A file that another program removes, replaces or truncates while the journal is open, and a disk
+//! that cannot be read at the start.
 
 use super::*;
 
@@ -77,8 +77,8 @@ impl Scene {
         }
     }
 
-    /// The stages of the calls in a copy of the state directory, as the next process reads them after a
-    /// `kill -9`.
+    /// The stages of the calls in a copy of the state directory, as the next process reads them
+    /// after a `kill -9`.
     fn after_kill(&self) -> (Vec<Stage>, bool) {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(self.dir.path().join("state")).unwrap() {

@@ -106,7 +106,8 @@ impl Attachments {
             None => Err("as it has no MIME type"),
             Some(mime_type) if !is_allowed(mime_type) => Err("as its type is not allowed"),
             _ if self.files.len() >= MAX_FILES => Err("as an answer has 20 files at most"),
-            // A file that is far too large is not even decoded; two bytes are what padding may hide.
+            // A file that is far too large is not even decoded; two bytes are what padding may
+            // hide.
             _ if guess > room + 2 => Err(TOO_MUCH),
             _ => decode(found.data, found.twice).ok_or("as its content is not base64"),
         };

@@ -32,8 +32,8 @@ pub trait Key {
     /// Its `kid`, if it has one.
     fn id(&self) -> Option<&str>;
 
-    /// Whether the key is one for `algorithm`. A signature names its algorithm itself, so the key's own
-    /// type has to agree.
+    /// Whether the key is one for `algorithm`. A signature names its algorithm itself, so the key's
+    /// own type has to agree.
     fn fits(&self, algorithm: Algorithm) -> bool;
 
     /// Whether it verifies that `signature` was made over `message`.

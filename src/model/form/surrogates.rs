@@ -1,5 +1,5 @@
-//! Halves of characters in JSON text, which the readers of Python's official clients refuse with the
-//! whole message.
+//! Halves of characters in JSON text, which the readers of Python's official clients refuse with
+//! the whole message.
 //!
 //! Must not: change anything else.
 

@@ -1,7 +1,7 @@
 //! The tools of an offer as MCP's `Tool` objects, for clients of the bridge that speak MCP.
 //!
-//! Must not: change a byte of a server's tool other than its name, members that are `null`, and what
-//! the client's revision has not.
+//! Must not: change a byte of a server's tool other than its name, members that are `null`, and
+//! what the client's revision has not.
 
 use serde_json::value::RawValue;
 
@@ -50,8 +50,8 @@ impl Ref {
         tools.filter_map(|tool| Some((string_member(&tool, "name")?, tool)))
     }
 
-    /// Its tools in the same form. An `outputSchema` that cannot be used is left out: a client would
-    /// refuse each call of its tool.
+    /// Its tools in the same form. An `outputSchema` that cannot be used is left out: a client
+    /// would refuse each call of its tool.
     pub fn definitions(&self) -> Vec<String> {
         self.readable()
             .into_iter()
@@ -74,8 +74,8 @@ impl Ref {
             .collect()
     }
 
-    /// Its tools, as far as clients can read them: a client refuses a whole list for one tool with a
-    /// member of another form, and so every backend would lose its tools for it.
+    /// Its tools, as far as clients can read them: a client refuses a whole list for one tool with
+    /// a member of another form, and so every backend would lose its tools for it.
     fn readable(&self) -> Vec<String> {
         let text = str::from_utf8(&self.json).expect("a ref is written from text");
         let members = Members::read(text).expect("a ref is written as an object");

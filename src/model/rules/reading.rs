@@ -1,9 +1,11 @@
-//! One reading of a call's arguments for all rules of a list. Without it, each condition would scan all
-//! arguments again: a hundred rules and 5 MiB took seconds.
+//! One reading of a call's arguments for all rules of a list. Without it, each condition would scan
+//! all arguments again: a hundred rules and 5 MiB took seconds.
 //!
-//! The conditions are sorted by their paths, so that a reading enters each value once for all of them.
+//! The conditions are sorted by their paths, so that a reading enters each value once for all of
+//! them.
 //!
-//! Must not: answer differently from a condition that is tried alone, or keep parts of the arguments.
+//! Must not: answer differently from a condition that is tried alone, or keep parts of the
+//! arguments.
 
 mod value;
 
@@ -23,8 +25,8 @@ use value::Value;
 
 /// Up to so many globs on one value are tried one by one.
 const FEW_GLOBS: usize = 3;
-/// So many bytes at one path are tried one by one: an automaton takes longer to build. Tests have small
-/// arguments.
+/// So many bytes at one path are tried one by one: an automaton takes longer to build. Tests have
+/// small arguments.
 const FEW_BYTES: usize = if cfg!(test) { 8 } else { 4 << 10 };
 /// The most memory of one automaton's states.
 const MAX_STATES: usize = 1 << 20;
@@ -147,7 +149,8 @@ impl Place {
     }
 }
 
-/// One automaton that says which of `globs` match. It reads their regular expressions as `globset` does.
+/// One automaton that says which of `globs` match. It reads their regular expressions as `globset`
+/// does.
 fn automaton(globs: &[(usize, GlobTest)]) -> Option<DFA> {
     let patterns: Vec<&str> = globs.iter().map(|(_, test)| test.matcher.glob().regex()).collect();
     let config = DFA::config()
@@ -271,8 +274,8 @@ impl<'t> Reading<'t> {
         }
     }
 
-    /// Searches the forms of `value` for all globs of `place` at once, where that is worth it. Whether it
-    /// did.
+    /// Searches the forms of `value` for all globs of `place` at once, where that is worth it.
+    /// Whether it did.
     fn search(&mut self, place: usize, value: &Value<'_>) -> bool {
         let state = &mut self.places[place];
         let globs = &self.tree.places[place];

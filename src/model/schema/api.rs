@@ -1,5 +1,5 @@
-//! Schemas for the APIs of models, which refuse the whole list of tools for one keyword that is none of
-//! JSON Schema 2020-12.
+//! Schemas for the APIs of models, which refuse the whole list of tools for one keyword that is
+//! none of JSON Schema 2020-12.
 //!
 //! Must not: change more of a schema than these keywords.
 
@@ -15,8 +15,8 @@ use crate::model::json::{elements, quoted};
 /// The most changes of one schema.
 const MAX: usize = 32;
 
-/// `schema` without the keywords that such an API refuses, and their places. A subschema that is none
-/// becomes `{}`.
+/// `schema` without the keywords that such an API refuses, and their places. A subschema that is
+/// none becomes `{}`.
 pub fn for_api(schema: &str) -> (String, Vec<String>) {
     let mut text = schema.to_owned();
     let mut places = Vec::new();
@@ -62,8 +62,8 @@ fn bad_pattern(schema: &Value, place: &str) -> Option<String> {
     below.into_iter().find_map(|Step { place, schema, .. }| bad_pattern(schema, &place))
 }
 
-/// The JSON `text` without the value at `pointer`, or with another in its place; all other values keep
-/// their bytes.
+/// The JSON `text` without the value at `pointer`, or with another in its place; all other values
+/// keep their bytes.
 fn edited(text: &str, pointer: &str, instead: Option<&str>) -> Option<String> {
     let (key, rest) = match pointer.strip_prefix('/')?.split_once('/') {
         Some((key, rest)) => (key, format!("/{rest}")),

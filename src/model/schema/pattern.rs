@@ -11,8 +11,8 @@ const MAX_TEXT: usize = 16 * 1024;
 /// The most memory that all of them may take when compiled, and one of them.
 const MAX_COMPILED: usize = 2 * 1024 * 1024;
 const MAX_PATTERN: usize = 512 * 1024;
-/// What any match counts, and how many bytes of its pattern, and how many of its steps, count as much
-/// as a visit.
+/// What any match counts, and how many bytes of its pattern, and how many of its steps, count as
+/// much as a visit.
 const MATCH: usize = 20;
 const BYTES_OF_A_VISIT: usize = 4;
 const STEPS_OF_A_VISIT: usize = 16;

@@ -1,8 +1,8 @@
 //! The part of a schema that arguments can be checked against.
 //!
-//! Servers write keywords that their draft does not have, patterns of other languages, and references
-//! that lead nowhere. One of them leaves its own part of the schema unchecked; what remains never
-//! refuses arguments that the whole schema takes.
+//! Servers write keywords that their draft does not have, patterns of other languages, and
+//! references that lead nowhere. One of them leaves its own part of the schema unchecked; what
+//! remains never refuses arguments that the whole schema takes.
 //!
 //! Must not: change what travels on (a copy is what is changed here).
 
@@ -100,8 +100,9 @@ fn build(schema: &Value, room: usize) -> Result<Validator, ValidationError<'stat
         .build(schema)
 }
 
-/// Brings spellings that servers use into those of JSON Schema: `null` for a keyword that is left out,
-/// `nullable` of OpenAPI, and escapes that are a character alone in every language but this one.
+/// Brings spellings that servers use into those of JSON Schema: `null` for a keyword that is left
+/// out, `nullable` of OpenAPI, and escapes that are a character alone in every language but this
+/// one.
 fn prepare(schema: &mut Value) {
     let Value::Object(keywords) = schema else { return };
     // `null` is a value only here.
@@ -123,8 +124,9 @@ fn prepare(schema: &mut Value) {
     }
 }
 
-/// Takes `nullable` from schemas that their keyword turns around; whether a branch of `oneOf` had it,
-/// so that the schema itself is to take `null`. If two branches took it, `oneOf` would refuse it.
+/// Takes `nullable` from schemas that their keyword turns around; whether a branch of `oneOf` had
+/// it, so that the schema itself is to take `null`. If two branches took it, `oneOf` would refuse
+/// it.
 fn unify_branches(keywords: &mut Map<String, Value>) -> bool {
     let mut does_a_branch = false;
     for key in ["not", "if"] {
@@ -294,8 +296,8 @@ fn is_within(inner: &str, outer: &str) -> bool {
 }
 
 impl Cut {
-    /// What to leave out of `root`, of which the part at the pointer `bad` cannot be used; `None` if
-    /// nothing would remain.
+    /// What to leave out of `root`, of which the part at the pointer `bad` cannot be used; `None`
+    /// if nothing would remain.
     fn new(root: &Value, bad: &str) -> Option<Self> {
         let Located { place, keyword, turned } = Located::new(root, bad)?;
         if let Some((place, keyword)) = turned {

@@ -1,6 +1,6 @@
-//! The tools of a spec that its client answers (agent-runs-protocol §1, §4.1.1 to §4.3), by the names
-//! that the model sees. Those that MANTYX itself would run are allowed, and the script cannot call
-//! them.
+//! The tools of a spec that its client answers (agent-runs-protocol §1, §4.1.1 to §4.3), by the
+//! names that the model sees. Those that MANTYX itself would run are allowed, and the script cannot
+//! call them.
 //!
 //! Must not: change a byte of an Agent Card or of a server's `serverInfo`; they are echoed.
 

@@ -1,5 +1,5 @@
-//! The input of a run: `prompt` or `messages` (agent-runs-protocol §4.0.1). Attachments are checked,
-//! and have no effect.
+//! The input of a run: `prompt` or `messages` (agent-runs-protocol §4.0.1). Attachments are
+//! checked, and have no effect.
 //!
 //! Must not: keep the bytes of attached files.
 
@@ -51,8 +51,8 @@ impl Turn {
             let why = "the last message that is not `system` must be the `user`'s";
             return Err(format!("/messages: {why}"));
         };
-        // Attachments of earlier messages do not go to the model, and may be the bare metadata that a
-        // history shows.
+        // Attachments of earlier messages do not go to the model, and may be the bare metadata that
+        // a history shows.
         if let Some(attachments) = value[last].get("attachments") {
             read::check(attachments, "attachments", &format!("/messages/{last}/attachments"))?;
         }

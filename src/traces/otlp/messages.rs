@@ -1,8 +1,7 @@
-//! The messages of OTLP's trace service, with the fields that are written here and no
-//! others.
+//! The messages of OTLP's trace service, with the fields that are written here and no others.
 //!
-//! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must not:
-//! know how messages travel.
+//! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must
+//! not: know how messages travel.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
-//! What the tools cost a run: the same figures in the status, on the command line and in the metrics,
-//! and they are those of the spec that MANTYX gets.
+//! What the tools cost a run: the same figures in the status, on the command line and in the
+//! metrics, and they are those of the spec that MANTYX gets.
 
 use serde_json::{Value, json};
 

@@ -45,8 +45,8 @@ fn script() -> Script {
         .done()
 }
 
-/// Checks a run that follows [`script`]: its app gets the calls of its own tools. Returns the name that
-/// the bridge's tool has.
+/// Checks a run that follows [`script`]: its app gets the calls of its own tools. Returns the name
+/// that the bridge's tool has.
 async fn check(rig: &Harness, stream: &str, begun: Begun) -> String {
     let answer = rig.mantyx.answer("tu_find").await;
     let names = found(answer["result"].as_str().expect("what was found"));

@@ -1,5 +1,6 @@
-//! Whether the right tool is found: questions as models put them, over the catalogs of real servers,
-//! and what is saved. The servers only list their tools, those of [`MANY`] without a network.
+//! Whether the right tool is found: questions as models put them, over the catalogs of real
+//! servers, and what is saved. The servers only list their tools, those of [`MANY`] without a
+//! network.
 
 use std::{collections::HashSet, fs, path::Path};
 

@@ -1,8 +1,8 @@
 //! What models ask for, and the tools that are right for it.
 //!
-//! The questions were written from what the servers are for, before they were ranked. The search was
-//! tuned on [`FIRST`] and [`MORE`]. [`CHECK`] was written after that, and nothing was changed for it.
-//! Must not: be changed so that a figure looks better.
+//! The questions were written from what the servers are for, before they were ranked. The search
+//! was tuned on [`FIRST`] and [`MORE`]. [`CHECK`] was written after that, and nothing was changed
+//! for it. Must not: be changed so that a figure looks better.
 
 /// A question, and the names of the tools that answer it, apart by blanks. Names of servers that a
 /// test does not have do not count.

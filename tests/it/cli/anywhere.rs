@@ -1,4 +1,5 @@
-//! The daemon is found from anywhere, names are suggested and completed, and arguments can be typed.
+//! The daemon is found from anywhere, names are suggested and completed, and arguments can be
+//! typed.
 
 use std::fs;
 

@@ -1,8 +1,9 @@
-//! Three replicas behind haproxy, with apps that submit runs there and read them there, while a replica
-//! or the database fails. What the tools wrote down, what MANTYX got and what the apps saw must agree.
+//! Three replicas behind haproxy, with apps that submit runs there and read them there, while a
+//! replica or the database fails. What the tools wrote down, what MANTYX got and what the apps saw
+//! must agree.
 //!
-//! `CRASH_SEED` and `CRASH_CYCLES` are as in the crash loop, and `GATEWAY_CALLS` sets the calls a second.
-//! Must not: assert on anything that depends on when a fault struck.
+//! `CRASH_SEED` and `CRASH_CYCLES` are as in the crash loop, and `GATEWAY_CALLS` sets the calls a
+//! second. Must not: assert on anything that depends on when a fault struck.
 
 mod apps;
 mod between;
@@ -44,7 +45,8 @@ const JOINED_WITHIN: Duration = Duration::from_secs(40);
 /// What is 0 where nothing goes on.
 const BUSY: [&str; 2] = ["mantyx_bridge_runs_driven", "mantyx_bridge_calls_in_flight"];
 
-/// Replicas, and what is around them. Fields drop in their order: the bridges before what they talk to.
+/// Replicas, and what is around them. Fields drop in their order: the bridges before what they talk
+/// to.
 pub(super) struct Gateway {
     haproxy: Haproxy,
     replicas: Vec<Bridge>,
@@ -119,7 +121,8 @@ impl Gateway {
         self.mantyx.author(move |number| plan.run(number).script);
     }
 
-    /// Waits until every replica is a member of the group and nothing else is, and haproxy asks each.
+    /// Waits until every replica is a member of the group and nothing else is, and haproxy asks
+    /// each.
     async fn wait_whole(&self) {
         for replica in &self.replicas {
             replica.wait_ready().await;
@@ -169,8 +172,8 @@ impl Gateway {
         open.since.elapsed()
     }
 
-    /// Waits until no replica drives a run or makes a call. Runs of which no app was told are driven
-    /// to their end, too.
+    /// Waits until no replica drives a run or makes a call. Runs of which no app was told are
+    /// driven to their end, too.
     async fn wait_idle(&self) {
         for replica in &self.replicas {
             wait::until("its runs should end", ENDED_WITHIN, async || {

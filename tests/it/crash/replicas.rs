@@ -1,8 +1,8 @@
-//! Replicas that share a PostgreSQL: whatever befalls one of them, the others answer its calls, and no
-//! effect happens twice.
+//! Replicas that share a PostgreSQL: whatever befalls one of them, the others answer its calls, and
+//! no effect happens twice.
 //!
-//! `CRASH_SEED` and `CRASH_CYCLES` set the seed and the number of cycles. Must not: assert on anything
-//! that depends on when the fault struck.
+//! `CRASH_SEED` and `CRASH_CYCLES` set the seed and the number of cycles. Must not: assert on
+//! anything that depends on when the fault struck.
 
 use std::time::Duration;
 
@@ -88,8 +88,8 @@ impl Group {
         }
     }
 
-    /// Starts the runs of `cycle`, has one replica meet `fault`, waits until all is answered and judges
-    /// what has happened.
+    /// Starts the runs of `cycle`, has one replica meet `fault`, waits until all is answered and
+    /// judges what has happened.
     async fn live_through(&mut self, cycle: &Cycle, fault: Fault, at: usize, tally: &mut Tally) {
         let mut runs = Vec::new();
         for (index, run) in cycle.runs.iter().enumerate() {
@@ -97,7 +97,8 @@ impl Group {
                 self.mantyx.replies(&call.id, call.replies.iter().copied());
             }
             self.mantyx.script(run.script());
-            // Together, two runs have more calls than the servers take at once: some wait for a permit.
+            // Together, two runs have more calls than the servers take at once: some wait for a
+            // permit.
             let apart = if fault == Fault::Frozen { 0 } else { index };
             let to = &self.replicas[(at + apart) % self.replicas.len()];
             runs.push(to.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await.run_id);

@@ -1,5 +1,5 @@
-//! What tests of many runs ask of the scripted MANTYX: a script for each run that comes, and when its
-//! events were sent.
+//! What tests of many runs ask of the scripted MANTYX: a script for each run that comes, and when
+//! its events were sent.
 //!
 //! Must not: send anything (serve.rs does).
 

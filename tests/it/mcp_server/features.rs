@@ -48,7 +48,8 @@ async fn resources_and_prompts_are_those_of_the_apps_servers() {
     assert_eq!(refused.expect(200)["error"]["code"], -32602, "the server's own error");
 }
 
-/// Seen with several real servers: they say that they have resources and refuse the list of templates.
+/// Seen with several real servers: they say that they have resources and refuse the list of
+/// templates.
 #[tokio::test]
 async fn server_without_templates_has_its_resources_and_prompts() {
     let rig = Harness::bare(&format!("mcp:\n  say: {}\n", peers::saying("x"))).await;

@@ -1,5 +1,5 @@
-//! Programs that the machine lacks, out of Debian's packages: unpacked into `target/test-peers`, and not
-//! installed. A script starts each with the libraries that came along.
+//! Programs that the machine lacks, out of Debian's packages: unpacked into `target/test-peers`,
+//! and not installed. A script starts each with the libraries that came along.
 //!
 //! Must not: need root, or change what apt knows of the machine.
 

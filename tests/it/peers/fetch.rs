@@ -137,7 +137,8 @@ pub(crate) fn python_otlp() -> PathBuf {
     or_fail(FETCHED.get_or_init(|| part("python-otlp", OTLP, venv))).join("bin/python")
 }
 
-/// The programs of PostgreSQL, where every user may start them if `for_others`: it does not run as root.
+/// The programs of PostgreSQL, where every user may start them if `for_others`: it does not run as
+/// root.
 pub(crate) fn postgres(for_others: bool) -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     let is_open = |dir: &Path| fs::metadata(dir).is_ok_and(|it| it.permissions().mode() & 1 == 1);
@@ -340,7 +341,8 @@ fn npm(dir: &Path, packages: &[&str]) -> Result<(), String> {
     run(Command::new("npm").arg("--version")).map_err(|_why| needs.to_owned())?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]);
-    // Packages name the Node.js that they are tried with; these run with the older one of Debian 12.
+    // Packages name the Node.js that they are tried with; these run with the older one of Debian
+    // 12.
     npm.arg("--engine-strict=false").arg("--prefix").arg(dir);
     run(npm.args(packages)).map_err(|why| unfetched("npm", packages, &why))
 }

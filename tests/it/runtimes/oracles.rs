@@ -122,8 +122,8 @@ async fn hsafas_own_client_and_the_bridge_speak_alike() {
     let closed = theirs.as_object_mut().expect("an object").remove("additionalProperties");
     assert_eq!(closed, Some(json!(false)));
     assert_eq!(tool("intranet", "plain_slow")["inputSchema"], theirs);
-    // The SDK registers its tools, and then listens. The bridge listens first, so that no call of
-    // a registered tool finds no listener.
+    // The SDK registers its tools, and then listens. The bridge listens first, so that no call of a
+    // registered tool finds no listener.
     let requests: Vec<_> = state["requests"].as_array().expect("a list").iter().collect();
     let place = |what: &str| requests.iter().position(|one| *one == what).expect("it was asked");
     let paths = |skill: &str| {
@@ -181,8 +181,8 @@ async fn hsafas_own_client_and_the_bridge_speak_alike() {
     assert_eq!(ours, theirs);
     let state = pair.rig.state().await;
     assert_eq!(state["posts"].as_array().expect("a list").len(), 12);
-    // The SDK has registered its tools once. The bridge does so on each stream, in case the
-    // runtime has lost them.
+    // The SDK has registered its tools once. The bridge does so on each stream, in case the runtime
+    // has lost them.
     let times = |skill: &str| state["tools"][skill].as_array().expect("a list").len();
     assert!(times("team") == 1 && times("intranet") > 1);
 }

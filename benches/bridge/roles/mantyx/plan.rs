@@ -1,8 +1,8 @@
 //! What a run does, read from the name of its workspace:
 //!
-//! - `calls-TOOL-FLIGHT-MS-MOST-PAUSE`: calls of `stdio`, `http`, `agent` or (`mix`) of all in turn;
-//!   FLIGHT of them outstanding at any time, new ones for MS milliseconds and not more than MOST, each
-//!   after a wait of PAUSE milliseconds on average;
+//! - `calls-TOOL-FLIGHT-MS-MOST-PAUSE`: calls of `stdio`, `http`, `agent` or (`mix`) of all in
+//!   turn; FLIGHT of them outstanding at any time, new ones for MS milliseconds and not more than
+//!   MOST, each after a wait of PAUSE milliseconds on average;
 //! - `events-N`: N events as fast as they are taken;
 //! - `idle`: one event, and nothing more;
 //! - `end`: the end at once.

@@ -23,8 +23,8 @@ impl Recorder for Notes {
     }
 }
 
-/// An agent whose task is seen at work once and is then in `state`, with `text` in its artifact
-/// and its message.
+/// An agent whose task is seen at work once and is then in `state`, with `text` in its artifact and
+/// its message.
 async fn worker(state: &'static str, text: &'static str) -> Agent {
     let task = move |state: &str| {
         let mut task = task(state, text);

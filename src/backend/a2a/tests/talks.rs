@@ -200,8 +200,8 @@ async fn an_answer_that_got_lost_is_looked_for_at_its_task() {
     assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap().answer, ok("done"));
 }
 
-/// An agent that asks back, does not reply to the answer before its end, if `pends`, or hangs up, and
-/// shows its task in the `states`, one after another.
+/// An agent that asks back, does not reply to the answer before its end, if `pends`, or hangs up,
+/// and shows its task in the `states`, one after another.
 async fn slow_answerer(pends: bool, states: &'static [&'static str]) -> Agent {
     let polls = AtomicUsize::new(0);
     json_rpc(move |seen| match method(seen).as_str() {

@@ -42,7 +42,8 @@ async fn call_whose_right_ends_while_it_waits_is_not_made() {
     }
 }
 
-/// A permission that is given so many times. A dispatch asks twice: before it is recorded, and after.
+/// A permission that is given so many times. A dispatch asks twice: before it is recorded, and
+/// after.
 #[derive(Debug)]
 struct Times(AtomicUsize);
 

@@ -72,8 +72,8 @@ fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
 struct PartialLine {
     kept: Vec<u8>,
     more: usize,
-    /// For how many bytes a private key may go on that an earlier line has begun. Without this bound,
-    /// a message that has only the first line of a key would be the last.
+    /// For how many bytes a private key may go on that an earlier line has begun. Without this
+    /// bound, a message that has only the first line of a key would be the last.
     key_left: usize,
 }
 

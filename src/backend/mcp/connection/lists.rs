@@ -65,8 +65,8 @@ impl Connection {
     }
 
     /// Whether the server has refused a list that it need not have: `resources` does not promise
-    /// templates, and without `tools` there are none. Otherwise the backend would never be ready, or
-    /// its resources would be missing.
+    /// templates, and without `tools` there are none. Otherwise the backend would never be ready,
+    /// or its resources would be missing.
     fn has_no_such_list(&self, method: &str, page: &Called<Reply>) -> bool {
         let promises_tools =
             || self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());

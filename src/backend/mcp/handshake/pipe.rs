@@ -1,8 +1,9 @@
 //! The handshake over a program's pipe, which carries all messages in order.
 //!
-//! `server/discover` goes first. `initialize` follows on the same pipe when that is refused, or after
-//! ten seconds: some servers ignore what they do not know. The answer to `server/discover` decides
-//! whenever it comes, so that the revision of a program does not depend on how fast it starts.
+//! `server/discover` goes first. `initialize` follows on the same pipe when that is refused, or
+//! after ten seconds: some servers ignore what they do not know. The answer to `server/discover`
+//! decides whenever it comes, so that the revision of a program does not depend on how fast it
+//! starts.
 //!
 //! Must not: start or end a program.
 
@@ -101,8 +102,8 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
                     if silent_since.is_none() && is_read() {
                         silent_since = Some(Instant::now());
                     }
-                    // One that has answered is not deaf, and after `initialize` another process would
-                    // get the same message.
+                    // One that has answered is not deaf, and after `initialize` another process
+                    // would get the same message.
                     if self.opening == Opening::Discover
                         && self.refusal.is_none()
                         && silent_since.is_some_and(|since| since.elapsed() >= self.waits.silence)

@@ -122,8 +122,8 @@ impl Proposals {
     /// 1. The newest revision that the refusal names: servers list theirs in `data.supported`, in
     ///    `data.expected`, or in the message.
     /// 2. Fewer capabilities in the same revision, if the refusal is about them.
-    /// 3. Otherwise the older revisions one by one, and then fewer capabilities. Without this step, a
-    ///    server that only says "no" would be down for ever.
+    /// 3. Otherwise the older revisions one by one, and then fewer capabilities. Without this step,
+    ///    a server that only says "no" would be down for ever.
     pub(in crate::backend::mcp) fn after(&self, refusal: &str) -> Option<Proposal> {
         if self.made.len() >= MAX_PROPOSALS {
             return None;

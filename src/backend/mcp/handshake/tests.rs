@@ -1,5 +1,5 @@
-//! Handshakes with a scripted server, over lines in memory and with the clock stopped: a busy machine
-//! is a server that takes long.
+//! Handshakes with a scripted server, over lines in memory and with the clock stopped: a busy
+//! machine is a server that takes long.
 
 use std::sync::Mutex;
 

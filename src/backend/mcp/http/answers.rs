@@ -16,8 +16,8 @@ pub(super) const ENCODING_CURE: &str = "set `headers: {Accept-Encoding: identity
 /// The longest name of an encoding that is shown, in bytes.
 const MAX_ENCODING: usize = 40;
 
-/// The encoding of a body that cannot be read as it stands. The bridge asks for none, as most answers
-/// are short.
+/// The encoding of a body that cannot be read as it stands. The bridge asks for none, as most
+/// answers are short.
 pub(in crate::backend::mcp) fn encoding(headers: &HeaderMap) -> Option<String> {
     let encoding = headers.get(CONTENT_ENCODING)?.to_str().ok()?.trim();
     if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {

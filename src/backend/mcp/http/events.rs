@@ -1,6 +1,6 @@
 //! Event streams of a server: the answer to one request, and the standing stream of a session or,
-//! with the older HTTP+SSE, of a connection.
-//! Each event has a size limit, and its content stays verbatim instead of passing rmcp's types.
+//! with the older HTTP+SSE, of a connection. Each event has a size limit, and its content stays
+//! verbatim instead of passing rmcp's types.
 //!
 //! Must not: open a stream or reconnect one; rmcp does.
 
@@ -191,7 +191,8 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The same after a first message. An error of a lost session may be the tool's own from now on.
+    /// The same after a first message. An error of a lost session may be the tool's own from now
+    /// on.
     fn begun(self) -> Self {
         match self {
             Self::Answer { id, http, .. } => Self::Answer { id, http, has_begun: true },
@@ -384,8 +385,8 @@ impl Source {
                     continue;
                 }
             }
-            // Adjust the budget before waiting: the frame may be gone, and the next chunk may
-            // take long.
+            // Adjust the budget before waiting: the frame may be gone, and the next chunk may take
+            // long.
             if let Err(no_room) = self.held.keep_up(self.framer.unfinished().len()).await {
                 return Next::NotRead(no_room.into(), None);
             }
@@ -425,8 +426,8 @@ async fn event(
     Sse { event: None, data, id, retry }
 }
 
-/// The message in an event, if rmcp has to see it. `answered` is the request whose answer the stream
-/// is, if it is of one request.
+/// The message in an event, if rmcp has to see it. `answered` is the request whose answer the
+/// stream is, if it is of one request.
 pub(in crate::backend::mcp) fn message(
     fields: Fields,
     state: &ConnectionState,

@@ -108,8 +108,8 @@ impl HttpFailure {
         error.with_cure(self.cure()).with_pause(pause)
     }
 
-    /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
-    /// first POST of Streamable HTTP, by the specification.
+    /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the first
+    /// POST of Streamable HTTP, by the specification.
     pub(in crate::backend::mcp) fn may_be_older(&self) -> bool {
         let status = match self {
             Self::Older => return true,

@@ -1,6 +1,6 @@
-//! The pause that a server asks for with `Retry-After` and HTTP 429 or 503 (RFC 9110, section 10.2.3).
-//! Until it is over, nothing is sent to the server: more requests would lengthen the pause, or lock
-//! the account.
+//! The pause that a server asks for with `Retry-After` and HTTP 429 or 503 (RFC 9110, section
+//! 10.2.3). Until it is over, nothing is sent to the server: more requests would lengthen the
+//! pause, or lock the account.
 //!
 //! Must not: wait.
 

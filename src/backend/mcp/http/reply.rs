@@ -21,8 +21,8 @@ const END_PATIENCE: Duration = Duration::from_millis(50);
 /// How long the body of a refusal may take. Its status says enough without it.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The JSON value in the body of `response`, of at most `limit` bytes, or the whole body if there is
-/// no such value. What follows the value is not part of it.
+/// The JSON value in the body of `response`, of at most `limit` bytes, or the whole body if there
+/// is no such value. What follows the value is not part of it.
 pub(super) async fn value(response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
     let size = response.content_length();
     if size.is_some_and(|size| size > limit as u64) {

@@ -150,8 +150,8 @@ impl Endpoint {
     }
 }
 
-/// A 401 in a session, as a failure if it is about the session. This is found out before the token is
-/// replaced: another token does not bring the session back.
+/// A 401 in a session, as a failure if it is about the session. This is found out before the token
+/// is replaced: another token does not bring the session back.
 async fn without_session(response: reqwest::Response) -> Result<reqwest::Response, HttpFailure> {
     let challenges = response.headers().get_all(WWW_AUTHENTICATE);
     let is_about_token = challenges

@@ -1,6 +1,7 @@
 //! Whether an answer says that the server has forgotten the session of the request. A server that
-//! was restarted, or that lets idle sessions go, says so in many ways, and not only by the 404 that the
-//! specification asks for. If the bridge misses one, every call fails while the backend looks ready.
+//! was restarted, or that lets idle sessions go, says so in many ways, and not only by the 404 that
+//! the specification asks for. If the bridge misses one, every call fails while the backend looks
+//! ready.
 //!
 //! Must not: do IO, or decide what becomes of the request.
 
@@ -16,20 +17,20 @@ use crate::model::Members;
 pub(super) enum Verdict {
     /// It says nothing against the session.
     Holds,
-    /// It speaks of a lost session, but a tool may have said that about another session, after
-    /// it began its work. The request must not be sent again.
+    /// It speaks of a lost session, but a tool may have said that about another session, after it
+    /// began its work. The request must not be sent again.
     Doubtful,
     /// The server did not run the request, as it knows no such session.
     Lost,
 }
 
-/// The JSON-RPC errors of requests that a server refuses before it runs them, even with the id of the
-/// request. -32001 is the TypeScript SDK's code for an unknown session. 32600 is what the Python SDK
-/// makes of a 404 that it got from the server behind it.
+/// The JSON-RPC errors of requests that a server refuses before it runs them, even with the id of
+/// the request. -32001 is the TypeScript SDK's code for an unknown session. 32600 is what the
+/// Python SDK makes of a 404 that it got from the server behind it.
 const REFUSED_UNREAD: [i32; 3] = [-32001, -32600, 32600];
 
-/// What the TypeScript SDK says with the same code -32001 of a request that took too long, which may
-/// have run: a tool that asks another server passes that error on.
+/// What the TypeScript SDK says with the same code -32001 of a request that took too long, which
+/// may have run: a tool that asks another server passes that error on.
 const TIMED_OUT: &str = "timed out";
 
 /// The JSON-RPC errors about the method or the arguments of a request: parse error, no such method,
@@ -89,8 +90,8 @@ const UNINITIALIZED: [&str; 6] = [
     "no transport found",
 ];
 
-/// The words before `session` in a text about the session of the request. A tool that has a session of
-/// its own says which: a browser's, a checkout's, a user's.
+/// The words before `session` in a text about the session of the request. A tool that has a session
+/// of its own says which: a browser's, a checkout's, a user's.
 const PLAIN: [&str; 24] = [
     "", "a", "active", "any", "bad", "current", "existing", "expired", "for", "given", "invalid",
     "mcp", "missing", "no", "of", "such", "that", "the", "this", "unknown", "valid", "with",
@@ -214,9 +215,9 @@ impl RpcError {
     }
 }
 
-/// Whether `text` says of a session that the server does not know it, and of which. Both have to stand
-/// near each other: a text that quotes a request may have `session` in one place and `invalid` in
-/// another.
+/// Whether `text` says of a session that the server does not know it, and of which. Both have to
+/// stand near each other: a text that quotes a request may have `session` in one place and
+/// `invalid` in another.
 fn word_of(text: &str) -> Word {
     let text = text.to_lowercase();
     let words = text.match_indices("session").filter_map(|(at, word)| {
@@ -237,8 +238,8 @@ fn word_of(text: &str) -> Word {
     if is_uninitialized { Word::OfThisSession } else { Word::Nothing }
 }
 
-/// Whether the word at the end of `before`, which is followed by `session`, leaves it the session of
-/// the request.
+/// Whether the word at the end of `before`, which is followed by `session`, leaves it the session
+/// of the request.
 fn is_plain(before: &str) -> bool {
     // `mcp-session-id` is a header, and `"session"` a member.
     let before = before.trim_end_matches([' ', '-', '_']);

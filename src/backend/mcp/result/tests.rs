@@ -13,8 +13,8 @@ fn check(result: &str, expected: Answer) {
     assert_eq!([from_mcp(&result), of_any(&result)], [expected.clone(), expected]);
 }
 
-/// Checks a result that is none of MCP's, and what of it the model is told before the line that says
-/// so.
+/// Checks a result that is none of MCP's, and what of it the model is told before the line that
+/// says so.
 #[track_caller]
 fn check_out_of_form(result: &str, text: &str) {
     let text = format!("{text}\n{OUT_OF_FORM}");

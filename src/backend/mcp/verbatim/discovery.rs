@@ -1,6 +1,6 @@
-//! The answer to `server/discover` that comes after the one to `initialize`. Until the first call, it
-//! still makes the connection one of revision 2026-07-28: otherwise the revision of a program would
-//! depend on how busy the machine was when it started.
+//! The answer to `server/discover` that comes after the one to `initialize`. Until the first call,
+//! it still makes the connection one of revision 2026-07-28: otherwise the revision of a program
+//! would depend on how busy the machine was when it started.
 //!
 //! Must not: do IO, or send anything again.
 
@@ -68,8 +68,8 @@ impl ConnectionState {
         self.forget(&RequestId::Number(id));
     }
 
-    /// Notes the body of an HTTP refusal, which may say what a server would accept. It is not shown:
-    /// servers repeat the headers that they refuse, and those are secrets.
+    /// Notes the body of an HTTP refusal, which may say what a server would accept. It is not
+    /// shown: servers repeat the headers that they refuse, and those are secrets.
     pub(in crate::backend::mcp) fn note_refusal(&self, body: &str) {
         let mut handshake = self.handshake.lock();
         if !handshake.established {

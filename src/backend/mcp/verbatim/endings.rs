@@ -15,8 +15,8 @@ use super::{
 use crate::backend::{CallError, ErrorReply, NotRead};
 
 impl ConnectionState {
-    /// Ends the request `id`, whose response was not read for the reason `why`; with a message for rmcp,
-    /// if it knows the request.
+    /// Ends the request `id`, whose response was not read for the reason `why`; with a message for
+    /// rmcp, if it knows the request.
     pub(in crate::backend::mcp) fn not_read(
         &self,
         id: &RequestId,
@@ -49,8 +49,8 @@ impl ConnectionState {
     }
 
     /// Handles a message that came in the answer to the request `id` alone. Some servers and
-    /// gateways leave out the id of an error, or write another one. If that were no answer, the call
-    /// would end with an unknown outcome, and the server's own words would be lost.
+    /// gateways leave out the id of an error, or write another one. If that were no answer, the
+    /// call would end with an unknown outcome, and the server's own words would be lost.
     pub(in crate::backend::mcp) fn answer_to(&self, id: &RequestId, text: &str) -> Incoming {
         match (Envelope::read(text), number(id)) {
             (Some(envelope), Some(id)) if self.is_uncorrelated(&envelope) => {

@@ -1,4 +1,5 @@
-//! What the guard is left with; that it kills needs the real binary and is in the integration tests.
+//! What the guard is left with; that it kills needs the real binary and is in the integration
+//! tests.
 
 use rustix::process::{Pid, test_kill_process};
 

@@ -91,8 +91,8 @@ impl Shared {
             .any(|shared| shared.starts_with(directory))
     }
 
-    /// Whether `directory` is where a program or a service keeps its files: `~/.aws`, `~/.config/gh`,
-    /// `/var/lib/postgresql`.
+    /// Whether `directory` is where a program or a service keeps its files: `~/.aws`,
+    /// `~/.config/gh`, `/var/lib/postgresql`.
     fn is_below(&self, directory: &Path) -> bool {
         self.homes.iter().any(|home| has_hidden_part(directory, home))
             || self.bases.iter().any(|base| directory.starts_with(base))

@@ -1,8 +1,8 @@
 //! Turns between apps, in orders that a seed decides: calls come, hold their permits, and give up.
 //!
-//! The laws: a waiting call that is the only one of its app is passed by at most one call of each other
-//! app; an app's own calls keep their order; no more calls run at once than may; and at the end all
-//! permits are free. `SIMULATION_SEEDS=10000` tries that many seeds.
+//! The laws: a waiting call that is the only one of its app is passed by at most one call of each
+//! other app; an app's own calls keep their order; no more calls run at once than may; and at the
+//! end all permits are free. `SIMULATION_SEEDS=10000` tries that many seeds.
 
 use std::env;
 

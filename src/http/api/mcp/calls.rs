@@ -110,7 +110,8 @@ impl Client<'_> {
         self.api.runs.calls.spawn(app, async move {
             let by = CalledBy { run: None, client: Some(client) };
             let made = calls.call_by_hand(&of, &route, call, &trace, by);
-            // The end first, so that a call does not begin with the permit of one that ends with it.
+            // The end first, so that a call does not begin with the permit of one that ends with
+            // it.
             let stopped = stopped.cancelled();
             let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
             drop(arguments);

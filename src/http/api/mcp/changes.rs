@@ -1,5 +1,5 @@
-//! Tells MCP clients that a list has changed: on the stream of a session (`GET /mcp`), or on that of
-//! `subscriptions/listen` (2026-07-28).
+//! Tells MCP clients that a list has changed: on the stream of a session (`GET /mcp`), or on that
+//! of `subscriptions/listen` (2026-07-28).
 //!
 //! Must not: send a list.
 

@@ -108,8 +108,8 @@ impl Client<'_> {
         written.map_err(|why| no_room(why.to_string()))
     }
 
-    /// The parameters of a request that only reads, and what counts them for the app: short texts such
-    /// as `[]` take many times their length in memory, and the request may wait for minutes.
+    /// The parameters of a request that only reads, and what counts them for the app: short texts
+    /// such as `[]` take many times their length in memory, and the request may wait for minutes.
     async fn read_params(&self, request: &Request<'_>) -> Replied<(Value, Held)> {
         let size = request.params_size();
         if size > MAX_PARAMS {
@@ -152,8 +152,9 @@ impl Client<'_> {
         })
     }
 
-    /// The response with a server's result as `fit` changes it, counted for the app until its client has
-    /// read it. A large result is changed in the turn of the app, and counted while it waits for that.
+    /// The response with a server's result as `fit` changes it, counted for the app until its
+    /// client has read it. A large result is changed in the turn of the app, and counted while it
+    /// waits for that.
     async fn respond(
         &self,
         request: &Request<'_>,

@@ -237,8 +237,8 @@ impl<'a> Request<'a> {
         self.params.get(key)
     }
 
-    /// All parameters but `_meta`, which is between the client and the bridge. Those that are `null`
-    /// count as left out: many servers refuse such a request.
+    /// All parameters but `_meta`, which is between the client and the bridge. Those that are
+    /// `null` count as left out: many servers refuse such a request.
     pub fn params(&self) -> Value {
         let is_for_server = |key: &str, value: &RawValue| key != "_meta" && value.get() != "null";
         let params = self.params.0.iter().filter(|(key, value)| is_for_server(key, value));

@@ -1,4 +1,5 @@
-//! Results of calls as clients get them: the server's own, or one that is made of the bridge's answer.
+//! Results of calls as clients get them: the server's own, or one that is made of the bridge's
+//! answer.
 //!
 //! Must not: change a byte of a server's result, other than for what the client's revision wants or
 //! its official clients refuse, or to cut a text that is longer than the operator wants.
@@ -52,8 +53,8 @@ pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> 
 fn result(answer: &Answer, own: Box<RawValue>, is_cut: bool, is_stateless: bool) -> String {
     let failed = matches!(answer, Answer::Error(_));
     if failed != is_error(&own) {
-        // The bridge has an error to tell that the server's result has not: an MCP task has failed with
-        // a result that claims success.
+        // The bridge has an error to tell that the server's result has not: an MCP task has failed
+        // with a result that claims success.
         return of_answer(answer);
     }
     if !is_cut && is_in_form(&own) {
@@ -75,9 +76,9 @@ fn structured(result: &RawValue, is_stateless: bool) -> Option<&RawValue> {
     (is_stateless || structured.get().starts_with('{')).then_some(structured)
 }
 
-/// The server's `result`, which is one of MCP's, without what the client would refuse it for; `None` if
-/// nothing is to be changed. Members that are `null` are left out, and so is structured content that
-/// the client's revision does not know: without another text, it becomes one.
+/// The server's `result`, which is one of MCP's, without what the client would refuse it for;
+/// `None` if nothing is to be changed. Members that are `null` are left out, and so is structured
+/// content that the client's revision does not know: without another text, it becomes one.
 fn fitted(result: &RawValue, is_stateless: bool) -> Option<String> {
     if is_plain(result.get()) {
         return None;

@@ -1,8 +1,8 @@
 //! The sessions of MCP clients that speak a revision before 2026-07-28.
 //!
 //! A session is small: it has an id, and the calls that it waits for. It ends when the client says
-//! so, when it was not used for a day, or when its app has too many newer ones. The client then gets
-//! 404, and begins another.
+//! so, when it was not used for a day, or when its app has too many newer ones. The client then
+//! gets 404, and begins another.
 //!
 //! Must not: know a method or a call's content.
 
@@ -31,8 +31,8 @@ const QUESTIONS: usize = 64;
 /// How many cancellations of calls are remembered that have not come yet.
 const EARLY: usize = 64;
 
-/// How often those of all apps are looked at that nothing uses. A look at each `initialize` would hold up
-/// the requests of all clients: there may be tens of thousands.
+/// How often those of all apps are looked at that nothing uses. A look at each `initialize` would
+/// hold up the requests of all clients: there may be tens of thousands.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
 
 /// All sessions, and the calls of clients without one that wait for an answer.
@@ -178,8 +178,8 @@ impl Session {
         state.used = Instant::now();
     }
 
-    /// Notes a question during the call of the request `call`; returns the id of the request for the
-    /// client, as JSON.
+    /// Notes a question during the call of the request `call`; returns the id of the request for
+    /// the client, as JSON.
     pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> String {
         let id = format!("\"{}\"", random::unguessable().simple());
         let mut state = self.state.lock();

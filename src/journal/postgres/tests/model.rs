@@ -1,9 +1,9 @@
 //! Two replicas, one run and two calls, in every order of their steps: the statements that write
-//! dispatches, lost connections, processes that freeze and go on, deaths, takeovers and handovers. No
-//! call's effect happens twice.
+//! dispatches, lost connections, processes that freeze and go on, deaths, takeovers and handovers.
+//! No call's effect happens twice.
 //!
-//! A promotion of a synchronous standby is to a replica what a lost connection is. Must not: model time;
-//! a lease runs out at any moment, and a takeover comes at any moment after that.
+//! A promotion of a synchronous standby is to a replica what a lost connection is. Must not: model
+//! time; a lease runs out at any moment, and a takeover comes at any moment after that.
 
 use stateright::{Checker, Model, Property};
 
@@ -109,8 +109,8 @@ impl Group {
         }
     }
 
-    /// Whether the row of `call` may be written: a replica that gets the run back may have the call in
-    /// its queue twice.
+    /// Whether the row of `call` may be written: a replica that gets the run back may have the call
+    /// in its queue twice.
     fn compares(&self, world: &World, call: usize) -> bool {
         self.fence != Fence::Ours || world.stages[call] == Stage::Received
     }

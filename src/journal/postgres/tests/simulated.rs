@@ -1,6 +1,7 @@
 //! The database of a simulation: the tables of sql/schema.sql in memory, with the row locks and the
-//! snapshots of READ COMMITTED. Each statement takes a time of its own, in the database's task: it goes on
-//! although the client has stopped waiting, and a connection that breaks leaves it in doubt.
+//! snapshots of READ COMMITTED. Each statement takes a time of its own, in the database's task: it
+//! goes on although the client has stopped waiting, and a connection that breaks leaves it in
+//! doubt.
 //!
 //! Must not: do anything that PostgreSQL would not.
 
@@ -376,8 +377,8 @@ impl Database {
     }
 }
 
-/// The server's end of a connection: one statement after the other, until the client has hung up and
-/// nothing is left.
+/// The server's end of a connection: one statement after the other, until the client has hung up
+/// and nothing is left.
 async fn serve(
     mut asked: tasks::Receiver<Asked>,
     killed: CancellationToken,

@@ -53,8 +53,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Whether it fits `test`, or is of another type than can be compared. `is_match` says whether the
-    /// glob matches one of its forms.
+    /// Whether it fits `test`, or is of another type than can be compared. `is_match` says whether
+    /// the glob matches one of its forms.
     pub(super) fn fits(&self, test: &GlobTest, is_match: impl FnOnce() -> bool) -> bool {
         let scalar = self.scalar();
         if let Some(meant) = test.meant {
@@ -82,8 +82,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Whether one of the texts that globs are compared with is one that `visit` wants; it is shown no
-    /// more then.
+    /// Whether one of the texts that globs are compared with is one that `visit` wants; it is shown
+    /// no more then.
     pub(super) fn any_form(&self, mut visit: impl FnMut(&str) -> bool) -> bool {
         match self.scalar() {
             Scalar::Other => false,

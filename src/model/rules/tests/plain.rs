@@ -1,5 +1,5 @@
-//! What a rule means, written plainly: each condition scans the whole arguments. One reading for all rules
-//! must not answer differently.
+//! What a rule means, written plainly: each condition scans the whole arguments. One reading for
+//! all rules must not answer differently.
 //!
 //! Must not: share code with the reading, beyond keys and plain paths.
 
@@ -62,7 +62,8 @@ fn glob_fits(glob: &GlobMatcher, value: &str, number: Option<f64>) -> bool {
     }
 }
 
-/// Whether one of the values under `keys` in the JSON text `value` fits, or what is there has no keys.
+/// Whether one of the values under `keys` in the JSON text `value` fits, or what is there has no
+/// keys.
 fn fits_under(value: &str, keys: &[String], test: &Test) -> bool {
     let Some((key, rest)) = keys.split_first() else { return test.fits(value) };
     if let (Ok(index), Ok(items)) = (key.parse::<usize>(), elements(value)) {

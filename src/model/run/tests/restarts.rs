@@ -1,5 +1,5 @@
-//! A small world: MANTYX, a tool, a disk, and a bridge that crashes at any moment. Whatever comes in
-//! whatever order, each call has one answer, and what may not be repeated runs at most once.
+//! A small world: MANTYX, a tool, a disk, and a bridge that crashes at any moment. Whatever comes
+//! in whatever order, each call has one answer, and what may not be repeated runs at most once.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ struct World {
     past_is_lost: bool,
     read_to: u64,
     damages: usize,
-    /// How many events there were at the last damage: what MANTYX had sent before, it sends at once.
-    /// So the past of a run counts as read behind them.
+    /// How many events there were at the last damage: what MANTYX had sent before, it sends at
+    /// once. So the past of a run counts as read behind them.
     past: usize,
     under_way: BTreeMap<usize, (At, Kept)>,
     run: Option<Run>,

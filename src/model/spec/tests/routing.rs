@@ -1,5 +1,5 @@
-//! A28: whatever servers call their tools, every name in a run's refs leads to the tool that the ref
-//! describes, and no other name leads anywhere; after a restart, too.
+//! A28: whatever servers call their tools, every name in a run's refs leads to the tool that the
+//! ref describes, and no other name leads anywhere; after a restart, too.
 
 use std::cell::Cell;
 
@@ -17,8 +17,8 @@ use crate::model::offer::tests::peer_name;
 type Given = (&'static str, BTreeSet<String>);
 
 /// Servers whose tools get into each other's way: equal names, twins but for the case or a mark,
-/// letters that look alike, `a_` + `b_c` and `a_b_` + `c`, long ones, the bridge's own and those that
-/// look as if the bridge had given them.
+/// letters that look alike, `a_` + `b_c` and `a_b_` + `c`, long ones, the bridge's own and those
+/// that look as if the bridge had given them.
 fn servers() -> impl Strategy<Value = BTreeMap<String, Given>> {
     let prefix = prop_oneof![Just("a_"), Just("a_b_"), Just("b_"), Just("")];
     let name = prop_oneof![

@@ -1,5 +1,5 @@
-//! The apps of a gateway: each submits a run and reads its stream to the end, and opens it again where
-//! it left off when it breaks, as the SDK does.
+//! The apps of a gateway: each submits a run and reads its stream to the end, and opens it again
+//! where it left off when it breaks, as the SDK does.
 //!
 //! Must not: submit a run again whose first request broke, since MANTYX may have it.
 
@@ -60,8 +60,8 @@ pub(super) struct App {
 }
 
 impl App {
-    /// The answers that are of no use to the app. A connection that was cut is none, be it by the replica
-    /// (haproxy says 502 then) or by haproxy.
+    /// The answers that are of no use to the app. A connection that was cut is none, be it by the
+    /// replica (haproxy says 502 then) or by haproxy.
     pub(super) fn failures(&self) -> Vec<String> {
         let submitted = match &self.submitted {
             Submitted::Accepted(_) | Submitted::Cut => None,

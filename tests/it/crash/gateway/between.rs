@@ -1,6 +1,6 @@
-//! A replica that freezes between the commit of a dispatch and the first byte to the tool. A trigger in
-//! the database makes the commit wait until the replica is about to be frozen; the program has no part in
-//! it.
+//! A replica that freezes between the commit of a dispatch and the first byte to the tool. A
+//! trigger in the database makes the commit wait until the replica is about to be frozen; the
+//! program has no part in it.
 //!
 //! Must not: take it for granted that the freeze struck there; the answers tell.
 

@@ -1,5 +1,5 @@
-//! A replica that is cut off from the database, from MANTYX, or from both, and then no more: what it
-//! has sent meanwhile arrives then.
+//! A replica that is cut off from the database, from MANTYX, or from both, and then no more: what
+//! it has sent meanwhile arrives then.
 //!
 //! Must not: assert on anything that depends on when the cut struck.
 

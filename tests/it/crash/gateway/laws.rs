@@ -1,5 +1,5 @@
-//! What must hold behind a gateway, whatever has befallen its replicas: the ledger of the tools, the
-//! answers that MANTYX got, and what the apps saw agree.
+//! What must hold behind a gateway, whatever has befallen its replicas: the ledger of the tools,
+//! the answers that MANTYX got, and what the apps saw agree.
 //!
 //! Must not: wait, or ask anybody; it is given what was seen.
 
@@ -30,8 +30,8 @@ pub(super) struct Tally {
     /// Not made, as no replica could write down that they were.
     pub(super) not_kept: usize,
     repeated: usize,
-    /// Runs that were submitted on connections that broke: those that MANTYX has, and of these, those
-    /// that nobody drives.
+    /// Runs that were submitted on connections that broke: those that MANTYX has, and of these,
+    /// those that nobody drives.
     cut: usize,
     orphans: usize,
     pub(super) refused: usize,

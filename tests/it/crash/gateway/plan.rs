@@ -1,5 +1,5 @@
-//! What the runs of the apps ask for: drawn from a seed, so that the test and the scripted MANTYX know
-//! the same of each.
+//! What the runs of the apps ask for: drawn from a seed, so that the test and the scripted MANTYX
+//! know the same of each.
 //!
 //! Must not: do any of it.
 
@@ -11,8 +11,8 @@ use crate::{effects::Kind, frames::Script};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) seed: u64,
-    /// Whether a run has all of its calls at once, when [`GO`] is released, and the first of them may be
-    /// made once only.
+    /// Whether a run has all of its calls at once, when [`GO`] is released, and the first of them
+    /// may be made once only.
     pub(super) at_once: bool,
 }
 
@@ -21,8 +21,8 @@ pub(super) const GO: &str = "go";
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) id: String,
-    /// What it is for, which stands in its arguments. The server's ledger has it, whatever id the call
-    /// is made under.
+    /// What it is for, which stands in its arguments. The server's ledger has it, whatever id the
+    /// call is made under.
     pub(super) intent: String,
     pub(super) kind: Kind,
     takes_ms: u64,

@@ -14,13 +14,14 @@ use super::{
 use crate::{effects::Step, frames::Script, wait};
 
 const RUNS: usize = 1000;
-/// What docs/scaling.md promises is 10 to 12 s until the dead replica is noticed, and the goal is that all
-/// its runs are driven after 15 s. A build without optimization on two cores that others use takes longer.
+/// What docs/scaling.md promises is 10 to 12 s until the dead replica is noticed, and the goal is
+/// that all its runs are driven after 15 s. A build without optimization on two cores that others
+/// use takes longer.
 const GOAL: Duration = Duration::from_secs(15);
 const SLACK: Duration = Duration::from_secs(15);
 
-/// Whether the run's call has reached its tool when the replica dies. So many calls are few enough for
-/// the server to be given all at once.
+/// Whether the run's call has reached its tool when the replica dies. So many calls are few enough
+/// for the server to be given all at once.
 fn is_under_way(number: usize) -> bool {
     number.is_multiple_of(50)
 }

@@ -1,8 +1,8 @@
-//! What each statement does. A row that it locks counts as it is once it has the lock; all else is as
-//! the snapshot shows it.
+//! What each statement does. A row that it locks counts as it is once it has the lock; all else is
+//! as the snapshot shows it.
 //!
-//! The clauses on which safety rests are looked up in the text of the statement (`Clauses`): without one,
-//! the statement works without it.
+//! The clauses on which safety rests are looked up in the text of the statement (`Clauses`):
+//! without one, the statement works without it.
 
 mod claims;
 mod shared;
@@ -403,7 +403,8 @@ async fn remove(
     }
 }
 
-/// A run that is forgotten and ended at once is forgotten: the later clause of a statement is done first.
+/// A run that is forgotten and ended at once is forgotten: the later clause of a statement is done
+/// first.
 async fn end_runs(tx: &mut Tx, batch: &Batch, mine: &BTreeSet<i64>) {
     for slot in batch.forgotten.intersection(mine).copied() {
         tx.lock(Lock::Run(slot), true).await;
