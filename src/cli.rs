@@ -425,13 +425,13 @@ fn place_of(
     };
     // A daemon keeps running while its file is being edited.
     let names_file = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let daemon = if !names_file && app.is_none() { Place::left(env)? } else { None };
+    let daemon = if !names_file && app.is_none() { Place::noted(env)? } else { None };
     let Some(daemon) = daemon else {
         let exists = find(config, env).is_ok_and(|file| file.exists());
         let hint = if exists { UNTIL_THEN } else { "" };
         return Err(Failure::Usage(format!("{errors}{hint}")));
     };
-    if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &daemon) {
+    if let (Ok(_), Place::Noted { url, .. }) = (find(config, env), &daemon) {
         // The file may be another daemon's than the one that is found without it.
         if changes {
             return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));

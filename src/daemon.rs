@@ -42,7 +42,7 @@ use crate::http::server;
 use crate::http::server::socket_activation::{ActivatedSocket, ActivationError};
 use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
-use crate::journal::record::Kept;
+use crate::journal::record::StoredRecords;
 use crate::journal::{Event, Journal, Keeper, StoreError};
 use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
@@ -306,7 +306,7 @@ impl Daemon {
 /// What the runs begin with.
 enum Past {
     /// What an earlier process has left.
-    Kept(Kept),
+    Records(StoredRecords),
     /// The group of replicas that this process joins, and what then happens to its runs.
     Group(Keeper, mpsc::Receiver<Event>),
 }
@@ -324,7 +324,7 @@ fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartEr
     let (Some(postgres), config::Upstream::Mantyx(mantyx)) = (&config.state, &config.upstream)
     else {
         let (journal, kept) = Journal::open(&path, state.has_been_used()).map_err(failed)?;
-        return Ok((journal, Past::Kept(kept)));
+        return Ok((journal, Past::Records(kept)));
     };
     let upstream = mantyx.base_url.to_string();
     let opened = Journal::replicated(postgres.clone(), upstream, &path);
@@ -335,7 +335,7 @@ fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartEr
 /// Restores the runs of an earlier process, or begins as a replica.
 async fn restore(back: &mut Tasks, runs: &Arc<RunStore>, past: Past) {
     match past {
-        Past::Kept(kept) => {
+        Past::Records(kept) => {
             if kept.runs.iter().any(|run| run.routes.is_none()) {
                 // The journal has lost the routes of these runs; they get the tools that their
                 // backends have now.

@@ -111,7 +111,7 @@ impl GroupFiles {
                 info!(%backend, "took over what the operator has accepted at another replica");
             }
         } else {
-            let catalogs::Stored { identity, catalog, .. } = catalogs::read(&file.text)?;
+            let catalogs::CatalogFile { identity, catalog, .. } = catalogs::read(&file.text)?;
             registry.cataloged_elsewhere(&backend, &identity, catalog);
         }
         self.digests.insert(file.name.clone(), Sha256::digest(&file.text).into());

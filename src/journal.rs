@@ -56,7 +56,7 @@ pub use self::postgres::{
     DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
-    CallKey, Change, ConversationRecord, Kept, LossRecord, RequestKey, RequestRecord, Slot,
+    CallKey, Change, ConversationRecord, LossRecord, RequestKey, RequestRecord, Slot, StoredRecords,
 };
 pub use self::store::StoreError;
 use self::writer::Writer;
@@ -83,7 +83,7 @@ pub struct Journal {
     /// The latest wall-clock time that the file of an earlier process has.
     noted: AtomicU64,
     /// Gets what the file keeps, if that could not be read at the start.
-    late: Mutex<Option<oneshot::Receiver<Box<Kept>>>>,
+    late: Mutex<Option<oneshot::Receiver<Box<StoredRecords>>>>,
     /// The conversations with agents that an earlier process has left in the file.
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
@@ -131,11 +131,15 @@ impl Journal {
     /// Another bridge has the journal open, a later version wrote it, or something else than a file
     /// has its place. A disk that fails is no error: the thread tries again, as it does later on.
     /// What it then reads comes by [`Self::late`].
-    pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
+    pub fn open(path: &Path, has_run: bool) -> Result<(Self, StoredRecords), StoreError> {
         Self::open_bounded(path, has_run, reserve::size_limit(path))
     }
 
-    fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {
+    fn open_bounded(
+        path: &Path,
+        has_run: bool,
+        max_size: u64,
+    ) -> Result<(Self, StoredRecords), StoreError> {
         let shared: Arc<Shared> = Arc::default();
         let (writer, past) = Writer::open(path, has_run, max_size, Arc::clone(&shared))?;
         let (jobs, queue) = mpsc::channel();
@@ -143,7 +147,7 @@ impl Journal {
         let mut records = past.unwrap_or_else(|late| {
             *this.late.lock() = Some(late);
             // Numbers of runs that the file cannot have.
-            Kept { last_slot: clock::millis(), ..Kept::default() }
+            StoredRecords { last_slot: clock::millis(), ..StoredRecords::default() }
         });
         this.take_in(&mut records);
         #[cfg(test)]
@@ -172,12 +176,12 @@ impl Journal {
 
     /// Gets what an earlier process has left once the disk can be read, unless it could be at the
     /// start.
-    pub fn late(&self) -> Option<oneshot::Receiver<Box<Kept>>> {
+    pub fn late(&self) -> Option<oneshot::Receiver<Box<StoredRecords>>> {
         self.late.lock().take()
     }
 
     /// Takes its part of what an earlier process has left.
-    pub fn take_in(&self, kept: &mut Kept) {
+    pub fn take_in(&self, kept: &mut StoredRecords) {
         self.noted.store(kept.noted, Ordering::Relaxed);
         self.conversations.lock().append(&mut kept.conversations);
     }

@@ -61,7 +61,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
     loop {
         let news = stop.run_until_cancelled(registry.wait_for(Registry::unkept)).await;
         // At the stop, pins may be there whose write has not been announced yet.
-        let Some(news) = news.or_else(|| registry.unkept()) else { return };
+        let Some(news) = news.or_else(|| registry.pins_not_on_disk()) else { return };
         let mut failed = false;
         for (name, pins) in news {
             let file = file(&name);
@@ -74,7 +74,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             } else {
                 debug!(backend = %name, tools = pins.0.len(), "pins are stored again");
             }
-            registry.kept(&name, pins, error);
+            registry.note_pins_on_disk(&name, pins, error);
         }
         if failed && stop.run_until_cancelled(sleep(AGAIN)).await.is_none() {
             return;

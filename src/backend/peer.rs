@@ -188,8 +188,8 @@ impl ErrorReply {
 
     /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.
     pub(super) fn redact(&mut self, removal: &Removal, count: &mut u64) {
-        let data = self.data.as_ref().map_or(0, |data| data.get().len());
-        in_place_if_large(self.message.len() + data, || self.redact_all(removal, count));
+        let data_size = self.data.as_ref().map_or(0, |data| data.get().len());
+        in_place_if_large(self.message.len() + data_size, || self.redact_all(removal, count));
     }
 
     fn redact_all(&mut self, removal: &Removal, count: &mut u64) {

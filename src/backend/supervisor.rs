@@ -102,9 +102,9 @@ impl Timing {
     pub fn replaces(self, old: &mut Self) -> bool {
         let rank = self.rank;
         let new = Self { rank: old.rank, ..self };
-        let is_news = new != *old;
+        let refresh = new != *old;
         *old = Self { rank, ..new };
-        is_news
+        refresh
     }
 
     fn jittered(&self, time: Duration) -> Duration {

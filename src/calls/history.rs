@@ -168,8 +168,8 @@ impl History {
     /// The call of this number of any app, if it is remembered.
     pub fn find(&self, id: u64) -> Option<HistoryEntry> {
         let inner = self.inner.lock();
-        let mut ended = inner.ended.values().flat_map(Ring::iter);
-        inner.running.get(&id).or_else(|| ended.find(|entry| entry.number == id)).cloned()
+        let mut finished_calls = inner.ended.values().flat_map(Ring::iter);
+        inner.running.get(&id).or_else(|| finished_calls.find(|entry| entry.number == id)).cloned()
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
@@ -184,8 +184,8 @@ impl History {
             all[first_ended..].sort_by_key(|entry| Reverse(entry.begun + entry.took()));
             return all;
         };
-        let ended = inner.ended.get(app).into_iter().flat_map(|calls| calls.iter().rev());
-        running.filter(|entry| entry.app == *app).chain(ended).cloned().collect()
+        let finished_calls = inner.ended.get(app).into_iter().flat_map(|calls| calls.iter().rev());
+        running.filter(|entry| entry.app == *app).chain(finished_calls).cloned().collect()
     }
 
     /// How many calls continue after a first answer.

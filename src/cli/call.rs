@@ -36,7 +36,7 @@ pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool
         text = made(&client, (&id, tool), &arguments, &mut goes_on) => text?,
         never = told_of_approval(&client, &id, &mut waits) => never,
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
-        () = stop.asked() => return Err(left(goes_on.as_deref(), waits.as_deref())),
+        () = stop.asked() => return Err(given_up(goes_on.as_deref(), waits.as_deref())),
     };
     let answer: ToolResult = parse(&text)?;
     if json {
@@ -127,8 +127,9 @@ fn pending_call(text: &str) -> Option<String> {
     string_member(&result, "callId")
 }
 
-fn left(goes_on: Option<&str>, waits: Option<&str>) -> Failure {
-    match (goes_on, waits) {
+/// What has become of a call whose person has waited long enough.
+fn given_up(pending: Option<&str>, waits: Option<&str>) -> Failure {
+    match (pending, waits) {
         (Some(call), _) => Failure::Failed(format!(
             "given up; the call continues in the bridge, which keeps its result for a day:\n  \
              mantyx-bridge call {} callId={call}",

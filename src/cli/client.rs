@@ -2,7 +2,6 @@
 //!
 //! Must not: start a daemon, or show its token.
 
-use std::error::Error;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -64,20 +63,20 @@ pub(super) enum Place {
     /// Where the command line says.
     Given { url: String, token: Option<SecretString> },
     /// Where a daemon has left its address; its token is in its state directory.
-    Left { url: String, state: PathBuf },
+    Noted { url: String, state: PathBuf },
 }
 
 /// Where the daemons of the system's services leave their notes.
 const SERVICES: &str = "/run/mantyx-bridge/daemon";
 
 impl Place {
-    /// A daemon that has left its address: one that runs, or the last one in the usual state
+    /// A daemon whose address is on disk: one that runs, or the last one in the usual state
     /// directory of this user or the machine.
     ///
     /// # Errors
     ///
     /// Several run, and none of them has a usual state directory.
-    pub(super) fn left(env: &Environment) -> Outcome<Option<Self>> {
+    pub(super) fn noted(env: &Environment) -> Outcome<Option<Self>> {
         let users = env.users_directory("XDG_STATE_HOME", ".local/state");
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
         let usual: Vec<PathBuf> = dirs.map(|dir| dir.join("mantyx-bridge")).collect();
@@ -108,7 +107,7 @@ impl Place {
     fn of_running(daemon: &Running) -> Option<Self> {
         // Over TLS, the configuration names the certificate that is to be expected.
         let url = daemon.urls.iter().find(|url| !url.starts_with("https:"))?;
-        Some(Self::Left { url: url.clone(), state: daemon.state_dir.clone() })
+        Some(Self::Noted { url: url.clone(), state: daemon.state_dir.clone() })
     }
 }
 
@@ -120,7 +119,7 @@ impl Client {
                 let base = url.trim_end_matches('/').to_owned();
                 Ok(Self::at(base, token.clone(), StateDir::new(PathBuf::new())))
             }
-            Place::Left { url, state } => {
+            Place::Noted { url, state } => {
                 let state = StateDir::new(state.clone());
                 let token = state.existing(state_dir::TOKEN).ok().flatten();
                 Self::at(url.clone(), token, state).known()
@@ -131,10 +130,12 @@ impl Client {
     /// The daemon that runs with the configuration.
     fn configured(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
-        let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let (app, token) = match &contact.app {
             Some((app, token)) => (Some(app.clone()), token.clone()),
-            None => (None, state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?),
+            None => {
+                let token = state.existing(state_dir::TOKEN);
+                (None, token.map_err(|error| Failure::Failed(error.to_string()))?)
+            }
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         // TLS may require a client certificate; on the unix socket, a token always suffices, and a

@@ -370,7 +370,6 @@ impl Link {
 
     /// Prints the answer to `message`. The error says why there is none.
     async fn print(&self, message: &Message, response: reqwest::Response) -> Result<(), Problem> {
-        let broke_off = |why: &str| Problem { why: why.to_owned(), may_be_made: true };
         if media_type(response.headers()).starts_with("text/event-stream") {
             if self.events(response, message.id.as_deref()).await {
                 return Ok(());
@@ -378,10 +377,14 @@ impl Link {
             if message.method == LISTEN {
                 self.tools_changed().await;
             }
-            return Err(broke_off("the daemon ended the answer before it was whole"));
+            let why = "the daemon ended the answer before it was whole".to_owned();
+            return Err(Problem { why, may_be_made: true });
         }
         let status = response.status();
-        let text = response.text().await.map_err(|error| broke_off(&error.to_string()))?;
+        let text = response
+            .text()
+            .await
+            .map_err(|error| Problem { why: error.to_string(), may_be_made: true })?;
         // A notification has no answer, and a cancelled request neither.
         if message.id.is_none() || text.is_empty() {
             return Ok(());

@@ -28,7 +28,7 @@ use crate::http::router::Route;
 use crate::http::{
     Access, Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page,
 };
-use crate::metrics::Answered;
+use crate::metrics::AnswerClass;
 use crate::model::AppName;
 use crate::traces::Span;
 use crate::{budget, http_client};
@@ -249,7 +249,7 @@ impl Service {
         span.set_failed(response.status().is_server_error());
         drop(span);
         let metrics = self.api.requests.by_route.of(kind);
-        metrics.answered.of(Answered::from_status(response.status())).inc();
+        metrics.answered.of(AnswerClass::from_status(response.status())).inc();
         metrics.duration.observe(start.elapsed());
         response
     }

@@ -12,8 +12,9 @@ use tracing::warn;
 use self::records::Records;
 use super::frames::{self, Contents, Frame};
 use super::record::{
-    CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Kept, KeptCall, KeptRun,
-    KeptSession, Key, LongRecord, LossRecord, RunRecord, SessionRecord, Slot,
+    CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Key, LongRecord,
+    LossRecord, RunRecord, SessionRecord, Slot, StoredCall, StoredRecords, StoredRun,
+    StoredSession,
 };
 use crate::model::RunKey;
 use crate::model::maps::{HashMap, HashSet};
@@ -194,9 +195,9 @@ impl Live {
     ) {
         for key in self.keys_beginning_with(prefix) {
             let Some(value) = self.0.get(&key) else { continue };
-            let Some(mut kept) = record::<T>(what, value) else { continue };
-            change(&mut kept);
-            self.0.insert(key, json(&kept).into());
+            let Some(mut stored) = record::<T>(what, value) else { continue };
+            change(&mut stored);
+            self.0.insert(key, json(&stored).into());
         }
     }
 
@@ -358,20 +359,20 @@ impl Live {
     }
 
     /// All records, as the types of `record`. One that cannot be read is left out and logged.
-    pub(super) fn kept(&self) -> Kept {
-        let mut kept = Kept::default();
+    pub(super) fn records(&self) -> StoredRecords {
+        let mut records = StoredRecords::default();
         let mut routes: HashMap<Arc<str>, Arc<Routes>> = HashMap::default();
         let mut answers: HashMap<CallKey, Bytes> = HashMap::default();
-        let mut calls: HashMap<Slot, Vec<KeptCall>> = HashMap::default();
+        let mut calls: HashMap<Slot, Vec<StoredCall>> = HashMap::default();
         let mut runs = Vec::new();
         let mut sessions = Vec::new();
-        kept.lost = self.lost();
+        records.lost = self.lost();
         for (key, value) in self.entries() {
-            kept.last_slot = kept.last_slot.max(key.slot().map_or(0, |slot| slot.0));
+            records.last_slot = records.last_slot.max(key.slot().map_or(0, |slot| slot.0));
             match key {
                 // It has been read above.
                 Key::Lost => (),
-                Key::Upstream => kept.upstream = record("MANTYX's address", value),
+                Key::Upstream => records.upstream = record("MANTYX's address", value),
                 Key::Routes(digest) => {
                     if let Some(restored) = restore(value) {
                         routes.insert(digest, Arc::new(restored));
@@ -380,24 +381,28 @@ impl Live {
                 Key::Run(slot) => runs.push((slot, value)),
                 Key::Call(key) => {
                     let Some(record) = record("call", value) else { continue };
-                    calls.entry(key.slot).or_default().push(KeptCall { key, record, answer: None });
+                    calls.entry(key.slot).or_default().push(StoredCall {
+                        key,
+                        record,
+                        answer: None,
+                    });
                 }
                 // MANTYX waits for it no longer.
                 Key::Answer(_) if value.is_empty() => (),
                 Key::Answer(key) => drop(answers.insert(key, value.clone())),
                 Key::Session(key) => sessions.push((key, value)),
                 Key::Owner(key) => {
-                    kept.owners.extend(record("owner", value).map(|owner| (key, owner)));
+                    records.owners.extend(record("owner", value).map(|owner| (key, owner)));
                 }
                 Key::Long(id) => {
-                    kept.long.extend(record("long call", value).map(|call| (id, call)));
+                    records.long.extend(record("long call", value).map(|call| (id, call)));
                 }
                 Key::Request(key) => {
-                    kept.requests.extend(record("request", value).map(|request| (key, request)));
+                    records.requests.extend(record("request", value).map(|request| (key, request)));
                 }
                 Key::Conversation(id) => {
                     let conversation = record("conversation", value);
-                    kept.conversations.extend(conversation.map(|record| (id, record)));
+                    records.conversations.extend(conversation.map(|record| (id, record)));
                 }
                 // No record has this key.
                 Key::Calls(_) => (),
@@ -415,17 +420,17 @@ impl Live {
                 record.past_is_lost = true;
             }
             let calls = calls.remove(&slot).unwrap_or_default();
-            kept.runs.push(KeptRun { slot, record, routes, calls });
+            records.runs.push(StoredRun { slot, record, routes, calls });
         }
-        kept.runs.sort_unstable_by_key(|run| run.slot);
+        records.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
             let Some(record) = record::<SessionRecord>("session", value) else { continue };
             // Without routes, the session differs from every offer, so that its next message gets
             // new refs.
             let routes = routes.get(record.table.routes.as_ref()).cloned().unwrap_or_default();
-            kept.sessions.push(KeptSession { key, record, routes });
+            records.sessions.push(StoredSession { key, record, routes });
         }
-        kept
+        records
     }
 }
 
@@ -482,7 +487,7 @@ mod tests {
         let later = br#"{"later":"key"}"#.to_vec();
         let upstream = (b"\"upstream\"".to_vec(), b"\"u\"".to_vec());
         let live = Live::of_rows(vec![(later.clone(), b"{}".to_vec()), upstream]);
-        assert_eq!(live.kept().upstream.as_deref(), Some("u"));
+        assert_eq!(live.records().upstream.as_deref(), Some("u"));
         assert!(live.without_unused_routes().0.contains_key(later.as_slice()));
     }
 

@@ -25,7 +25,7 @@ pub struct Catalog {
     content: Content,
     digest: String,
     /// The tools that are not listed any more, by place.
-    gone: Vec<Gone>,
+    gone: Vec<FormerTool>,
     /// The part of the peer's list that is not offered.
     left_out: Option<Omission>,
 }
@@ -70,7 +70,7 @@ const KEEP_PLACE: u64 = 30 * 24 * 60 * 60;
 
 /// A tool that its server does not list any more. It gets its place back when it is listed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
+pub struct FormerTool {
     name: String,
     /// Its place among all tools, those that are gone included.
     place: usize,
@@ -184,7 +184,7 @@ impl Catalog {
                 ordered.push(tool.clone());
             } else if gone_tools.len() < limits::MAX_TOOLS {
                 let place = ordered.len() + gone_tools.len();
-                gone_tools.push(Gone { name: name.to_owned(), place, since });
+                gone_tools.push(FormerTool { name: name.to_owned(), place, since });
             }
         }
         ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
@@ -205,12 +205,12 @@ impl Catalog {
     /// This catalog, as it was read from the disk, where the tools in `gone` still have their
     /// places: one that comes back gets its own again.
     #[must_use]
-    pub fn with_gone(self, gone: Vec<Gone>) -> Self {
+    pub fn with_gone(self, gone: Vec<FormerTool>) -> Self {
         Self { gone, ..self }
     }
 
     /// The tools that its server does not list any more.
-    pub fn gone(&self) -> &[Gone] {
+    pub fn gone(&self) -> &[FormerTool] {
         &self.gone
     }
 
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(names(&listing("b a").ordered_after(&card, now)), ["b", "a"]);
         assert_eq!(Arc::new(card).ordered_after(&catalog, now).tool_count(), 1);
         // A damaged file.
-        let odd = vec![Gone { name: "z".to_owned(), place: 7, since: 0 }];
+        let odd = vec![FormerTool { name: "z".to_owned(), place: 7, since: 0 }];
         let odd = Arc::try_unwrap(listing("a b")).unwrap().with_gone(odd);
         assert_eq!(names(&listing("b c a").ordered_after(&odd, now)), ["a", "b", "c"]);
     }

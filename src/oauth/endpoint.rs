@@ -39,7 +39,7 @@ pub enum Shows {
 
 /// One request for a token.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct TokenRequest<'a> {
     pub url: &'a Url,
     /// `url` in a form that may be shown.
     pub place: &'a str,
@@ -62,11 +62,11 @@ pub struct Granted {
     pub refresh_token: Option<SecretString>,
 }
 
-impl Question<'_> {
+impl TokenRequest<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
-    pub async fn ask(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
-        let refusal = match self.ask_once(http, *shows).await {
+    pub async fn send(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
+        let refusal = match self.send_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
@@ -76,7 +76,7 @@ impl Question<'_> {
             Shows::InBody => Shows::InHeader,
             Shows::Signed => return Err(refusal.error),
         };
-        match self.ask_once(http, other).await {
+        match self.send_once(http, other).await {
             // Both ways were refused; the first refusal is the one to show.
             Err(second) if second.is_about_client => Err(refusal.error),
             outcome => {
@@ -86,7 +86,7 @@ impl Question<'_> {
         }
     }
 
-    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
+    async fn send_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
             let response = http

@@ -315,14 +315,13 @@ pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Optio
         ["no such file", "filenotfounderror", "can't open", "bind source path does not exist"];
     let words = [&words[..], &missing].concat();
     let error = words.into_iter().find(|words| has(line, &[words]));
-    let of_file = error.and_then(|error| file(evidence, &path_in(line)?, error));
-    let of_file = match of_file {
+    let file_cause = match error.and_then(|error| file(evidence, &path_in(line)?, error)) {
         Some(Cause::NoAccess(path)) if evidence.end == End::Exit(NOT_RUNNABLE) => {
             Some(Cause::NotRunnable(path))
         }
         cause => cause,
     };
-    let cause = of_file.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
+    let cause = file_cause.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
         _ if has_any(line, &["eaddrinuse", "address already in use"]) => Some(Cause::PortInUse),
         _ if has_any(line, &["enospc", "no space left on device"]) => Some(Cause::DiskFull),
         _ if wants_credential(line) => Some(Cause::Credential),
@@ -384,15 +383,16 @@ fn wants_credential(line: &str) -> bool {
         "expired",
         "no ",
     ];
+    const REFUSALS: [&str; 4] =
+        ["unauthorized", "status code 401", "authentication failed", "bad credentials"];
     let variable = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(is_variable);
-    let refused = ["unauthorized", "status code 401", "authentication failed", "bad credentials"];
     if has_any(line, &["syntaxerror", "unexpected token", "json"]) {
         return false;
     }
     has(line, &["keyerror: '"]) && variable
         || has(line, &["validation error", "field required"])
         || (variable || has_any(line, &THINGS)) && has_any(line, &LACKS)
-        || has_any(line, &refused)
+        || has_any(line, &REFUSALS)
 }
 
 /// Whether `word` is written as the names of variables are: `GITHUB_TOKEN`.
@@ -464,11 +464,11 @@ fn lacks_stdin(evidence: &Evidence<'_>) -> bool {
     let argv = evidence.program.argv();
     let command = argv.first().and_then(|command| command.rsplit('/').next());
     let mut args = argv.iter().skip(1);
-    let is_run =
+    let runs_container =
         matches!(command, Some("docker" | "podman" | "nerdctl")) && args.any(|word| word == "run");
     evidence.end == End::Exit(0)
         && !evidence.worked
-        && is_run
+        && runs_container
         && !args.any(|word| is_interactive(word))
 }
 

@@ -137,20 +137,24 @@ impl Progress {
         let (open, draining) =
             client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
         open.fetch_add(1, Ordering::Relaxed);
-        let open_question = self.seat.as_ref().filter(|_| names_call).map(Seat::open_question);
-        let answer = self.alive_until(async {
-            tokio::select! {
-                answer = &mut answered => answer.ok(),
-                () = draining.cancelled() => None,
-            }
-        });
-        let answer = answer.await;
+        let vacant_seat = self.seat.as_ref().filter(|_| names_call).map(Seat::vacate);
+        let answer = self
+            .alive_until(async {
+                tokio::select! {
+                    answer = &mut answered => answer.ok(),
+                    () = draining.cancelled() => None,
+                }
+            })
+            .await;
         open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(question) = open_question {
-            self.alive_until(question.end()).await;
+        if let Some(seat) = vacant_seat {
+            self.alive_until(seat.refill()).await;
         }
-        let answer = answer?;
-        if self.is_permitted().await { Some(answer) } else { None }
+        if answer.is_none() {
+            return None;
+        }
+        // The operator may have taken the permission away while the person was asked.
+        if self.is_permitted().await { answer } else { None }
     }
 
     /// Waits for `work`, while the call's time-out does not pass.

@@ -74,7 +74,7 @@ pub struct Snapshot {
     /// How often a tool was found to differ from what the operator accepted.
     pub changes: u64,
     /// Why the accepted pins could not be written to disk, if they could not.
-    pub unkept: Option<String>,
+    pub pins_error: Option<String>,
 }
 
 impl Snapshot {

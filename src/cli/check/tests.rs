@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CheckReport, Kept, report};
+use super::{CatalogFindings, CheckReport, report};
 use crate::config::Environment;
 
 const FILE: &str = "/srv/bridge.yaml";
@@ -13,7 +13,7 @@ MCowBQYDK2VwAyEAjoyaf1pwn2Nvq8lZtgTnahaRUOhwsKiOJaCdlXT3FSU=
 ";
 
 fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
-    report(path, env, |_config| Kept::default())
+    report(path, env, |_config| CatalogFindings::default())
 }
 
 fn environment(yaml: &str) -> Environment {

@@ -216,9 +216,10 @@ fn speaks(key: &str) -> bool {
 /// Whether `value` takes something away, by the sense of its key.
 fn restricts(key: &str, value: &Value) -> bool {
     let key = key.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| key.contains(word));
     let takes_away =
-        has(&["disab", "deny", "denied", "exclu", "sandbox", "restrict", "readonly", "block"]);
+        ["disab", "deny", "denied", "exclu", "sandbox", "restrict", "readonly", "block"]
+            .iter()
+            .any(|word| key.contains(word));
     match value {
         Value::Null => false,
         Value::Bool(value) => *value == takes_away,

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tracing::warn;
 
 use super::sight::Sight;
-use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response};
+use super::{Api, ApiRequest, Body, Code, HandlerResult, bad_request, response};
 use crate::calls::approvals::{Approval, Decision, Undecidable};
 use crate::clock::rfc3339;
 use crate::error_chain::error_chain;
@@ -148,7 +148,7 @@ impl Shown {
 
 impl Api {
     /// The questions that the caller may see; waiting ones come first.
-    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> Answered {
+    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> HandlerResult {
         let caller = &incoming.caller;
         let sight = Sight::new(&self.runs, caller, incoming.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
@@ -159,7 +159,7 @@ impl Api {
         Ok(response::json(&list))
     }
 
-    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> HandlerResult {
         if !incoming.caller.may_decide() {
             return Err(not_yours_to_decide());
         }

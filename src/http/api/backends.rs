@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Answered, Api, ApiRequest, Code, Ref, busy, names, operator_only, response};
+use super::{Api, ApiRequest, Code, HandlerResult, Ref, busy, names, operator_only, response};
 use crate::backend::program::orphans;
 use crate::clock::rfc3339;
 
@@ -58,7 +58,7 @@ struct StateSince {
 }
 
 impl Api {
-    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
+    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> HandlerResult {
         let offer = self.offer(&caller.app);
         let handles = self.backends().handles();
         let backends = names(&offer).into_iter().filter_map(|name| {
@@ -93,7 +93,10 @@ impl Api {
 
     /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of
     /// its own, so that one which hangs does not hide what is wrong.
-    pub(super) async fn examine(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+    pub(super) async fn examine(
+        &self,
+        ApiRequest { caller, segment, .. }: ApiRequest,
+    ) -> HandlerResult {
         operator_only(&caller, "The doctor")?;
         let name = self.find(&caller.app, segment)?;
         let Some(Doctor { program, file }) = &self.facts.doctor else {

@@ -30,7 +30,7 @@ use self::message::{Message, Replied, Request, RpcError, codes};
 pub use self::revision::{STDIO, VERSION};
 pub use self::sessions::McpSessions;
 use self::sessions::Session;
-use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
+use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, proxy, response};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
 use crate::model::{BackendName, Feature, member};
@@ -74,7 +74,7 @@ impl Era {
 
 impl Api {
     /// Answers `/mcp`: a message that is POSTed, GET and DELETE of a session.
-    pub(super) async fn mcp(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn mcp(&self, mut incoming: ApiRequest) -> HandlerResult {
         if incoming.request.method() != Method::POST {
             return self.mcp_session(incoming).map_err(|error| error.response("null"));
         }
@@ -102,7 +102,7 @@ impl Api {
         incoming: ApiRequest,
         trace: Context,
         message: Message<'_>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let ApiRequest { caller, request: http_request, .. } = incoming;
         let headers = http_request.headers();
         match message {

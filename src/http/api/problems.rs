@@ -309,7 +309,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let exposure =
         handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
     let unkept = snapshot
-        .unkept
+        .pins_error
         .as_ref()
         .map(|error| format!("What was accepted of it is not on disk: {error}"));
     let settings = api.runs.calls.settings();
@@ -410,7 +410,7 @@ fn capitalised(cure: &str) -> String {
 fn cure_of_flaw(flaw: &Flaw) -> Cow<'static, str> {
     match flaw {
         Flaw::NotTaken(_) => cures::CONFIG.into(),
-        Flaw::Kept(_) => cures::KEPT.into(),
+        Flaw::ReachedAsBefore(_) => cures::KEPT.into(),
         Flaw::NeedsRestart(_) => cures::RESTART.into(),
     }
 }

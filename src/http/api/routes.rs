@@ -8,7 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::{Answered, Api, App, Body, Caller, openapi, response};
+use super::{Api, App, Body, Caller, HandlerResult, openapi, response};
 use crate::http::Access;
 use crate::metrics::RouteKind;
 
@@ -51,8 +51,8 @@ pub enum Handler {
     FollowLink,
 }
 
-pub type NowHandler = fn(&Api, &ApiRequest) -> Answered;
-pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Answered>;
+pub type NowHandler = fn(&Api, &ApiRequest) -> HandlerResult;
+pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, HandlerResult>;
 
 /// A request to a handler.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::sight::Sight;
 use super::{
-    Answered, Api, ApiRequest, App, Body, Code, MAX_CALL, bad_request, choose, json_body,
+    Api, ApiRequest, App, Body, Code, HandlerResult, MAX_CALL, bad_request, choose, json_body,
     operator_only, parameter, proxy, response,
 };
 use crate::calls::history::HistoryEntry;
@@ -143,7 +143,7 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn submit(&self, incoming: ApiRequest) -> HandlerResult {
         let ApiRequest { caller, mut request, .. } = incoming;
         let Some(workspace) = self.loaded().workspace else {
             return Err(response::error(
@@ -190,7 +190,7 @@ impl Api {
     }
 
     /// Drives a run that the app submitted itself.
-    pub(super) async fn attach(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn attach(&self, incoming: ApiRequest) -> HandlerResult {
         let ApiRequest { caller, mut request, segment: run } = incoming;
         let mut from = Outgoing::new(
             (&self.runs, &self.views),
@@ -278,7 +278,7 @@ impl Api {
         &self,
         key: &RunKey,
         credential: &UpstreamCredential,
-    ) -> Answered<reqwest::Response> {
+    ) -> HandlerResult<reqwest::Response> {
         let answer = self
             .runs
             .upstream
@@ -320,7 +320,7 @@ impl Api {
 
     /// The table of a run that is handed over: the tools on offer now, and those of backends that
     /// are away, since the app may have given the run their tools earlier.
-    async fn table(&self, app: &App, backends: Option<Vec<String>>) -> Answered<Table> {
+    async fn table(&self, app: &App, backends: Option<Vec<String>>) -> HandlerResult<Table> {
         self.backends().registry.settled().await;
         let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
         let chosen = choose(&offer, backends)?;
@@ -334,7 +334,7 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> HandlerResult {
         let mut runs = self.runs_of(&incoming, None).await?;
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended_runs = 0;
@@ -350,7 +350,7 @@ impl Api {
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
-    pub(super) async fn show_run(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn show_run(&self, incoming: ApiRequest) -> HandlerResult {
         let runs = self.runs_of(&incoming, Some(&incoming.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
             Some(run) => Ok(response::json(&Shown::new(run))),
@@ -364,7 +364,7 @@ impl Api {
         &self,
         incoming: &ApiRequest,
         named: Option<&str>,
-    ) -> Answered<Vec<Arc<DrivenRun>>> {
+    ) -> HandlerResult<Vec<Arc<DrivenRun>>> {
         let caller = &incoming.caller;
         let headers = incoming.request.headers();
         let sight = Sight::new(&self.runs, caller, headers);
@@ -387,7 +387,10 @@ impl Api {
     }
 
     /// The calls that the caller may see: the running ones, and the last answered ones.
-    pub(super) fn list_calls(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+    pub(super) fn list_calls(
+        &self,
+        ApiRequest { caller, request, .. }: &ApiRequest,
+    ) -> HandlerResult {
         let sight = Sight::new(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
@@ -400,7 +403,10 @@ impl Api {
     }
 
     /// What a call was made with, for the operator.
-    pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
+    pub(super) fn show_call(
+        &self,
+        ApiRequest { caller, segment, .. }: &ApiRequest,
+    ) -> HandlerResult {
         operator_only(caller, "What a call was made with")?;
         let number = segment.parse().ok();
         let Some(call) = number.and_then(|number| self.runs.calls.history.find(number)) else {
@@ -413,7 +419,7 @@ impl Api {
 }
 
 /// The body of an attachment. An empty one leaves all choices to the bridge.
-async fn attach_body(request: &mut Request<Incoming>) -> Answered<Attach> {
+async fn attach_body(request: &mut Request<Incoming>) -> HandlerResult<Attach> {
     if request.body().is_end_stream() {
         return Ok(Attach::default());
     }
@@ -430,7 +436,7 @@ fn accepted(run: &DrivenRun) -> Response<Body> {
 
 /// The run, if it is `app`'s. Another app gets the answer for a run that there is not: it must not
 /// learn that there is one.
-fn show_if_own(run: &DrivenRun, app: &App) -> Answered {
+fn show_if_own(run: &DrivenRun, app: &App) -> HandlerResult {
     if run.app == app.name { Ok(response::json(&Shown::new(run))) } else { Err(no_such_run()) }
 }
 

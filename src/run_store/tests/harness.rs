@@ -17,7 +17,7 @@ use crate::calls::record::CallRecorder;
 use crate::config;
 use crate::config::{App, Credential};
 use crate::fake_http::{Agent, Reply};
-use crate::journal::record::Kept;
+use crate::journal::record::StoredRecords;
 use crate::model::event::Call;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -158,7 +158,7 @@ impl Harness {
     }
 
     /// What is on disk, once all that was given to the journal is.
-    pub(super) async fn kept(&self) -> Kept {
+    pub(super) async fn kept(&self) -> StoredRecords {
         self.runs.settled().await;
         let copy = self.dir.path().join("copy");
         std::fs::copy(self.dir.path().join("journal"), &copy).unwrap();

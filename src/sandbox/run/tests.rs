@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::sandbox::budget::take;
+use crate::sandbox::byte_limit::take;
 use crate::sandbox::spec;
 
 fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
@@ -91,8 +91,8 @@ fn a_run_ends_once_and_nothing_follows() {
     assert!(run.finish(success()));
     run.cancel("user");
     assert_eq!(run.append("x", &json!({})), None);
-    let (ended, last_seq) = run.view();
-    assert_eq!((ended.unwrap().end.status, last_seq), ("succeeded", 1));
+    let (end, last_seq) = run.view();
+    assert_eq!((end.unwrap().outcome.status, last_seq), ("succeeded", 1));
 }
 
 #[test]

@@ -195,11 +195,14 @@ async fn a_card_is_heeded_where_the_operator_says_nothing() {
         [("/token", "https://hr.test/token"), ("https://idp.test/t", "https://idp.test/t")]
     {
         asked.learn(card, named);
-        assert_eq!(asked.known.lock().endpoint.as_ref().unwrap().url.as_str(), expected);
+        assert_eq!(asked.endpoint_state.lock().endpoint.as_ref().unwrap().url.as_str(), expected);
     }
     let told = issuer(Some(Url::parse("https://own.test/t").unwrap()), None, &[]);
     told.learn(card, "https://idp.test/t");
-    assert_eq!(told.known.lock().endpoint.as_ref().unwrap().url.as_str(), "https://own.test/t");
+    assert_eq!(
+        told.endpoint_state.lock().endpoint.as_ref().unwrap().url.as_str(),
+        "https://own.test/t"
+    );
 }
 
 #[test]

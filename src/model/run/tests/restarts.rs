@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{call, other, table};
 use crate::model::event::Call;
 use crate::model::ids::RunKind;
-use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, Stage, decide};
+use crate::model::recovery::{LEAST_REMAINING, Recovery, RecoveryFacts, Stage, decide};
 use crate::model::run::{CallAction, EarlierCall, Run, Step};
 
 /// What can happen next.
@@ -81,13 +81,13 @@ fn number(call: &Call) -> usize {
 }
 
 /// What is known of a call that the disk has.
-fn known(of: usize, kept: &Kept) -> Known {
-    Known {
+fn known(of: usize, kept: &Kept) -> RecoveryFacts {
+    RecoveryFacts {
         stage: kept.stage,
         attempts: kept.attempts,
         has_handle: false,
         repeatable: repeatable(of),
-        budget: LEAST_BUDGET,
+        remaining: LEAST_REMAINING,
     }
 }
 
