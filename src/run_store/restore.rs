@@ -98,7 +98,11 @@ impl RunStore {
     /// 3. The rest is restored: each call is made, asked for, posted or answered as unknown, as
     ///    `model::recovery` decides by its stage.
     pub fn take_over(self: &Arc<Self>, kept: Kept) {
-        let Kept { mut runs, mut sessions, mut owners, mut long, requests, .. } = kept;
+        let Kept { mut runs, mut sessions, mut owners, mut long, requests, lost, .. } = kept;
+        // Records of a later version may be among them, which this one cannot read.
+        if let Some(loss) = lost {
+            self.journal().heed_loss(loss);
+        }
         long.retain(|(id, _)| !self.calls.long.knows(id));
         let mut superseded = Vec::new();
         {

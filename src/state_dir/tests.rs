@@ -197,6 +197,51 @@ fn damaged_refresh_token_is_told_and_the_configured_one_used() {
     }
 }
 
+#[test]
+fn file_of_another_version_is_read_as_far_as_it_is_known() {
+    struct Case {
+        name: &'static str,
+        text: &'static str,
+        token: Option<&'static str>,
+    }
+    for Case { name, text, token } in [
+        Case {
+            name: "an earlier refresh token",
+            text: "{\"of\":\"x\",\"refreshToken\":\"next\"}\n",
+            token: Some("next"),
+        },
+        Case {
+            name: "one with a member that is not known",
+            text: "{\"of\":\"x\",\"refreshToken\":\"next\",\"expires\":5}\n",
+            token: Some("next"),
+        },
+        Case {
+            name: "the replacement of another token",
+            text: "{\"of\":\"y\",\"refreshToken\":\"next\"}\n",
+            token: None,
+        },
+        Case { name: "one in another form", text: "{\"of\":\"x\",\"tokens\":[]}\n", token: None },
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        fs::write(dir.path().join(REFRESH_TOKEN), text).unwrap();
+        let stored = state.refresh_token("x").unwrap();
+        assert_eq!(stored.as_ref().map(|token| token.expose_secret()), token, "{name}");
+        state.write_refresh_token("x", &"last".to_owned().into()).unwrap();
+        let written = fs::read_to_string(dir.path().join(REFRESH_TOKEN)).unwrap();
+        assert_eq!(written, "{\"of\":\"x\",\"refreshToken\":\"last\"}\n", "{name}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::new(dir.path().to_owned());
+    // A secret is a line of text in every version, and is never written again.
+    let secret = format!("mbt_{}\n", "7".repeat(64));
+    fs::write(dir.path().join(TOKEN), &secret).unwrap();
+    assert_eq!(state.token().unwrap().expose_secret(), secret.trim());
+    assert_eq!(fs::read_to_string(dir.path().join(TOKEN)).unwrap(), secret);
+    fs::write(dir.path().join(LISTEN), "http://127.0.0.1:1\nhttp://[::1]:2\n").unwrap();
+    assert_eq!(state.listen().unwrap(), ["http://127.0.0.1:1", "http://[::1]:2"]);
+}
+
 /// Nothing writes to the pipe, so that a reader would wait for ever.
 #[test]
 fn pipe_or_device_in_place_of_a_file_is_told() {
