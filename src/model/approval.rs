@@ -145,25 +145,116 @@ mod tests {
         Target::Tool { name: name.into(), input: None }
     }
 
+    /// A policy, a call, and whether a person is asked about it.
+    struct Case {
+        globs: &'static [&'static str],
+        destructive: bool,
+        target: Target,
+        is_destructive: bool,
+        asks: bool,
+    }
+
+    fn cases() -> [Case; 13] {
+        [
+            Case {
+                globs: &[],
+                destructive: false,
+                target: tool("write"),
+                is_destructive: true,
+                asks: false,
+            },
+            Case {
+                globs: &["*"],
+                destructive: false,
+                target: tool("write"),
+                is_destructive: false,
+                asks: true,
+            },
+            Case {
+                globs: &["write_*", "rm"],
+                destructive: false,
+                target: tool("rm"),
+                is_destructive: false,
+                asks: true,
+            },
+            Case {
+                globs: &["write_*", "rm"],
+                destructive: false,
+                target: tool("rmdir"),
+                is_destructive: true,
+                asks: false,
+            },
+            Case {
+                globs: &["fs_*"],
+                destructive: false,
+                target: tool("write"),
+                is_destructive: true,
+                asks: false,
+            },
+            Case {
+                globs: &["a/*"],
+                destructive: false,
+                target: tool("a/b/c"),
+                is_destructive: false,
+                asks: true,
+            },
+            Case {
+                globs: &[],
+                destructive: true,
+                target: tool("write"),
+                is_destructive: true,
+                asks: true,
+            },
+            Case {
+                globs: &[],
+                destructive: true,
+                target: tool("read"),
+                is_destructive: false,
+                asks: false,
+            },
+            Case {
+                globs: &["read"],
+                destructive: true,
+                target: tool("read"),
+                is_destructive: false,
+                asks: true,
+            },
+            // An agent's tool has no name of its own.
+            Case {
+                globs: &["fs"],
+                destructive: false,
+                target: tool(""),
+                is_destructive: false,
+                asks: true,
+            },
+            Case {
+                globs: &["hr"],
+                destructive: false,
+                target: tool(""),
+                is_destructive: false,
+                asks: false,
+            },
+            // Nothing of theirs is called.
+            Case {
+                globs: &["*"],
+                destructive: true,
+                target: Target::Stub,
+                is_destructive: true,
+                asks: false,
+            },
+            Case {
+                globs: &["*"],
+                destructive: true,
+                target: Target::Own(Own::Call),
+                is_destructive: true,
+                asks: false,
+            },
+        ]
+    }
+
     #[test]
     fn globs_are_of_the_peers_own_names_and_the_word_is_of_what_it_says() {
-        for (globs, destructive, target, is_destructive, asks) in [
-            (&[][..], false, tool("write"), true, false),
-            (&["*"], false, tool("write"), false, true),
-            (&["write_*", "rm"], false, tool("rm"), false, true),
-            (&["write_*", "rm"], false, tool("rmdir"), true, false),
-            (&["fs_*"], false, tool("write"), true, false),
-            (&["a/*"], false, tool("a/b/c"), false, true),
-            (&[], true, tool("write"), true, true),
-            (&[], true, tool("read"), false, false),
-            (&["read"], true, tool("read"), false, true),
-            // An agent's tool has no name of its own.
-            (&["fs"], false, tool(""), false, true),
-            (&["hr"], false, tool(""), false, false),
-            // Nothing of theirs is called.
-            (&["*"], true, Target::Stub, true, false),
-            (&["*"], true, Target::Own(Own::Call), true, false),
-        ] {
+        for Case { globs, destructive, target, is_destructive, asks } in cases() {
             let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
             let route = route(target, is_destructive);
             assert_eq!(policy(globs, destructive).asks(&route, "{}").is_some(), asks, "{told}");

@@ -21,6 +21,73 @@ fn a_token_is_made_once_and_private() {
     assert_eq!(mode("") & 0o777, 0o700);
 }
 
+/// The modes of the directory and of its files, and what is told of them.
+struct Modes {
+    dir: u32,
+    token: u32,
+    operator: u32,
+    told: Option<&'static str>,
+}
+
+const MODES: [Modes; 13] = [
+    Modes { dir: 0o700, token: 0o600, operator: 0o600, told: None },
+    Modes { dir: 0o755, token: 0o600, operator: 0o600, told: None },
+    // Nobody else gets as far as the files.
+    Modes { dir: 0o700, token: 0o644, operator: 0o644, told: None },
+    // Who may write them now may have written them before the directory was closed.
+    Modes {
+        dir: 0o700,
+        token: 0o666,
+        operator: 0o600,
+        told: Some("can write PATH/token (mode 0666)"),
+    },
+    Modes {
+        dir: 0o700,
+        token: 0o600,
+        operator: 0o620,
+        told: Some("can write PATH/operator (mode 0620)"),
+    },
+    Modes {
+        dir: 0o750,
+        token: 0o660,
+        operator: 0o600,
+        told: Some("can write PATH/token (mode 0660)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o644,
+        operator: 0o600,
+        told: Some("can read PATH/token (mode 0644)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o600,
+        operator: 0o604,
+        told: Some("can read PATH/operator (mode 0604)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o600,
+        operator: 0o606,
+        told: Some("can write PATH/operator (mode 0606)"),
+    },
+    // A group may have the token that apps use.
+    Modes { dir: 0o750, token: 0o640, operator: 0o600, told: None },
+    Modes {
+        dir: 0o750,
+        token: 0o640,
+        operator: 0o640,
+        told: Some("can read PATH/operator (mode 0640)"),
+    },
+    Modes {
+        dir: 0o770,
+        token: 0o600,
+        operator: 0o600,
+        told: Some("can replace files in PATH (mode 0770)"),
+    },
+    Modes { dir: 0o1777, token: 0o600, operator: 0o600, told: None },
+];
+
 #[test]
 fn file_that_other_users_can_read_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -32,24 +99,7 @@ fn file_that_other_users_can_read_is_told() {
         let path = state.path().join(name);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    for (dir, token, operator, told) in [
-        (0o700, 0o600, 0o600, None),
-        (0o755, 0o600, 0o600, None),
-        // Nobody else gets as far as the files.
-        (0o700, 0o644, 0o644, None),
-        // Who may write them now may have written them before the directory was closed.
-        (0o700, 0o666, 0o600, Some("can write PATH/token (mode 0666)")),
-        (0o700, 0o600, 0o620, Some("can write PATH/operator (mode 0620)")),
-        (0o750, 0o660, 0o600, Some("can write PATH/token (mode 0660)")),
-        (0o755, 0o644, 0o600, Some("can read PATH/token (mode 0644)")),
-        (0o755, 0o600, 0o604, Some("can read PATH/operator (mode 0604)")),
-        (0o755, 0o600, 0o606, Some("can write PATH/operator (mode 0606)")),
-        // A group may have the token that apps use.
-        (0o750, 0o640, 0o600, None),
-        (0o750, 0o640, 0o640, Some("can read PATH/operator (mode 0640)")),
-        (0o770, 0o600, 0o600, Some("can replace files in PATH (mode 0770)")),
-        (0o1777, 0o600, 0o600, None),
-    ] {
+    for Modes { dir, token, operator, told } in MODES {
         for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
             set(name, mode);
         }
