@@ -148,105 +148,65 @@ mod tests {
     /// A policy, a call, and whether a person is asked about it.
     struct Case {
         globs: &'static [&'static str],
-        destructive: bool,
+        /// Whether the policy has the word `destructive`.
+        word: bool,
         target: Target,
-        is_destructive: bool,
+        /// What the server says of its tool.
+        destroys: bool,
         asks: bool,
     }
 
     fn cases() -> [Case; 13] {
         [
-            Case {
-                globs: &[],
-                destructive: false,
-                target: tool("write"),
-                is_destructive: true,
-                asks: false,
-            },
-            Case {
-                globs: &["*"],
-                destructive: false,
-                target: tool("write"),
-                is_destructive: false,
-                asks: true,
-            },
+            Case { globs: &[], word: false, target: tool("write"), destroys: true, asks: false },
+            Case { globs: &["*"], word: false, target: tool("write"), destroys: false, asks: true },
             Case {
                 globs: &["write_*", "rm"],
-                destructive: false,
+                word: false,
                 target: tool("rm"),
-                is_destructive: false,
+                destroys: false,
                 asks: true,
             },
             Case {
                 globs: &["write_*", "rm"],
-                destructive: false,
+                word: false,
                 target: tool("rmdir"),
-                is_destructive: true,
+                destroys: true,
                 asks: false,
             },
             Case {
                 globs: &["fs_*"],
-                destructive: false,
+                word: false,
                 target: tool("write"),
-                is_destructive: true,
+                destroys: true,
                 asks: false,
             },
             Case {
                 globs: &["a/*"],
-                destructive: false,
+                word: false,
                 target: tool("a/b/c"),
-                is_destructive: false,
+                destroys: false,
                 asks: true,
             },
-            Case {
-                globs: &[],
-                destructive: true,
-                target: tool("write"),
-                is_destructive: true,
-                asks: true,
-            },
-            Case {
-                globs: &[],
-                destructive: true,
-                target: tool("read"),
-                is_destructive: false,
-                asks: false,
-            },
+            Case { globs: &[], word: true, target: tool("write"), destroys: true, asks: true },
+            Case { globs: &[], word: true, target: tool("read"), destroys: false, asks: false },
             Case {
                 globs: &["read"],
-                destructive: true,
+                word: true,
                 target: tool("read"),
-                is_destructive: false,
+                destroys: false,
                 asks: true,
             },
             // An agent's tool has no name of its own.
-            Case {
-                globs: &["fs"],
-                destructive: false,
-                target: tool(""),
-                is_destructive: false,
-                asks: true,
-            },
-            Case {
-                globs: &["hr"],
-                destructive: false,
-                target: tool(""),
-                is_destructive: false,
-                asks: false,
-            },
+            Case { globs: &["fs"], word: false, target: tool(""), destroys: false, asks: true },
+            Case { globs: &["hr"], word: false, target: tool(""), destroys: false, asks: false },
             // Nothing of theirs is called.
+            Case { globs: &["*"], word: true, target: Target::Stub, destroys: true, asks: false },
             Case {
                 globs: &["*"],
-                destructive: true,
-                target: Target::Stub,
-                is_destructive: true,
-                asks: false,
-            },
-            Case {
-                globs: &["*"],
-                destructive: true,
+                word: true,
                 target: Target::Own(Own::Call),
-                is_destructive: true,
+                destroys: true,
                 asks: false,
             },
         ]
@@ -254,10 +214,10 @@ mod tests {
 
     #[test]
     fn globs_are_of_the_peers_own_names_and_the_word_is_of_what_it_says() {
-        for Case { globs, destructive, target, is_destructive, asks } in cases() {
-            let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
-            let route = route(target, is_destructive);
-            assert_eq!(policy(globs, destructive).asks(&route, "{}").is_some(), asks, "{told}");
+        for Case { globs, word, target, destroys, asks } in cases() {
+            let told = format!("{globs:?} {word} {target:?} {destroys}");
+            let route = route(target, destroys);
+            assert_eq!(policy(globs, word).asks(&route, "{}").is_some(), asks, "{told}");
         }
         assert_eq!(Policy::default().asks(&route(tool("x"), true), "{}"), None);
     }

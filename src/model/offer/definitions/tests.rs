@@ -21,88 +21,96 @@ fn member_that_is_null_is_left_out_for_clients_and_kept_for_runs() {
     assert!(String::from_utf8_lossy(&refs).contains(nulls), "{refs:?}");
 }
 
+/// An output schema, and whether it goes to all clients and to those with a session.
+struct OutputSchema {
+    schema: &'static str,
+    is_for_all: bool,
+    is_for_sessions: bool,
+}
+
+const OUTPUT_SCHEMAS: [OutputSchema; 17] = [
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"type":"string"}}}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"^(?!b)a\\.$"}}}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{}}}"##,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema { schema: r#"{"type":"array"}"#, is_for_all: true, is_for_sessions: false },
+    OutputSchema {
+        schema: r#"{"anyOf":[{"type":"object"},{"type":"string"}]}"#,
+        is_for_all: true,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":["object","null"]}"#,
+        is_for_all: true,
+        is_for_sessions: false,
+    },
+    OutputSchema { schema: "{}", is_for_all: true, is_for_sessions: false },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"exclusiveMinimum":true}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"type":"strin"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"\\<"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"a\\-b"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"(?i)a"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}"##,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"enum":null}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"nullable":true}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+];
+
 #[test]
 fn output_schema_goes_to_clients_that_can_use_it() {
-    struct Case {
-        schema: &'static str,
-        is_for_all: bool,
-        is_for_sessions: bool,
-    }
-    for Case { schema, is_for_all, is_for_sessions } in [
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"type":"string"}}}"#,
-            is_for_all: true,
-            is_for_sessions: true,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"pattern":"^(?!b)a\\.$"}}}"#,
-            is_for_all: true,
-            is_for_sessions: true,
-        },
-        Case {
-            schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{}}}"##,
-            is_for_all: true,
-            is_for_sessions: true,
-        },
-        Case {
-            schema: r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}"#,
-            is_for_all: true,
-            is_for_sessions: true,
-        },
-        Case { schema: r#"{"type":"array"}"#, is_for_all: true, is_for_sessions: false },
-        Case {
-            schema: r#"{"anyOf":[{"type":"object"},{"type":"string"}]}"#,
-            is_for_all: true,
-            is_for_sessions: false,
-        },
-        Case { schema: r#"{"type":["object","null"]}"#, is_for_all: true, is_for_sessions: false },
-        Case { schema: "{}", is_for_all: true, is_for_sessions: false },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"exclusiveMinimum":true}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"type":"strin"}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"pattern":"\\<"}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"pattern":"a\\-b"}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"pattern":"(?i)a"}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}"##,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"enum":null}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-        Case {
-            schema: r#"{"type":"object","properties":{"a":{"nullable":true}}}"#,
-            is_for_all: false,
-            is_for_sessions: false,
-        },
-    ] {
+    for OutputSchema { schema, is_for_all, is_for_sessions } in OUTPUT_SCHEMAS {
         let [all, sessions] = definitions(&format!(r#","outputSchema":{schema}"#));
         assert_eq!(all.contains(schema), is_for_all, "{schema}: {all}");
         assert_eq!(sessions.contains("outputSchema"), is_for_sessions, "{schema}: {sessions}");
