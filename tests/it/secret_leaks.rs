@@ -341,7 +341,7 @@ async fn ask_all(found: &mut Found, bridge: &Bridge) {
         body: Option<&'static str>,
     }
     for Case { method, target, body } in [
-        Case { method: "GET", target: &*format!("{API}/models"), body: None },
+        Case { method: "GET", target: &format!("{API}/models"), body: None },
         Case { method: "GET", target: "/v1/status", body: None },
         Case { method: "GET", target: "/v1/tool-refs", body: None },
         Case { method: "GET", target: "/v1/runs", body: None },
