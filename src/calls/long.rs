@@ -27,7 +27,7 @@ use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica, room};
 use crate::limits::oldest::{Entry, over_bytes, over_count};
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::pending::Asked;
+use crate::model::pending::Fetch;
 use crate::model::sentences;
 use crate::model::{
     Answer, AppName, BackendName, CallId, CallingRun, Of, Own, Route, RunKey, Target, paging,
@@ -521,7 +521,7 @@ fn of_record(record: LongRecord, scope: &Scope) -> Fetched {
 }
 
 /// As much of `answer` as `request` asks for, or as its backend's `max_result` allows.
-fn part(answer: &Answer, request: &Asked, max: Option<usize>, fetch: Option<&str>) -> Answer {
+fn part(answer: &Answer, request: &Fetch, max: Option<usize>, fetch: Option<&str>) -> Answer {
     let Answer::Result { text, files } = answer else { return answer.clone() };
     let fetch_by = (fetch.unwrap_or(pending::TOOL), &request.call);
     match (request.part, max) {

@@ -36,8 +36,11 @@ impl Policy {
 
     /// The place of what says that a person must approve a call along `route` with these arguments.
     pub fn asks(&self, route: &Route, arguments: &str) -> Option<&str> {
-        let rule = self.tools.of_call(own_name(route)?, arguments).map(|rule| rule.place.as_str());
-        rule.or_else(|| (self.destructive && route.destructive).then_some("approve: destructive"))
+        match self.tools.of_call(own_name(route)?, arguments) {
+            Some(rule) => Some(&rule.place),
+            None if self.destructive && route.destructive => Some("approve: destructive"),
+            None => None,
+        }
     }
 
     /// Whether a person must approve some of the calls along `route`, or all.

@@ -174,7 +174,7 @@ impl Catalog {
         let mut new: HashMap<&str, &Tool> =
             tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
         let mut ordered = Vec::with_capacity(tools.len());
-        let mut gone = Vec::new();
+        let mut gone_tools = Vec::new();
         for (name, since) in before.places() {
             let since = since.unwrap_or(now);
             if now.saturating_sub(since) >= KEEP_PLACE {
@@ -182,27 +182,28 @@ impl Catalog {
             }
             if let Some(tool) = new.remove(name) {
                 ordered.push(tool.clone());
-            } else if gone.len() < limits::MAX_TOOLS {
-                let place = ordered.len() + gone.len();
-                gone.push(Gone { name: name.to_owned(), place, since });
+            } else if gone_tools.len() < limits::MAX_TOOLS {
+                let place = ordered.len() + gone_tools.len();
+                gone_tools.push(Gone { name: name.to_owned(), place, since });
             }
         }
         ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
         let content = Content::Mcp { server_info: server_info.clone(), tools: ordered };
-        Arc::new(Self { gone, left_out: self.left_out.clone(), ..Self::new(content) })
+        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..Self::new(content) })
     }
 
     /// Every tool that has a place, and since when it is gone.
     fn places(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         let mut tools = self.tools();
-        let mut gone = self.gone.iter().peekable();
-        (0..).map_while(move |place| match gone.next_if(|gone| gone.place == place) {
+        let mut gone_tools = self.gone.iter().peekable();
+        (0..).map_while(move |place| match gone_tools.next_if(|gone| gone.place == place) {
             Some(gone) => Some((&*gone.name, Some(gone.since))),
             None => tools.next().map(|tool| (&*tool.name, None)),
         })
     }
 
-    /// The same, where the tools in `gone` have their places.
+    /// This catalog, as it was read from the disk, where the tools in `gone` still have their
+    /// places: one that comes back gets its own again.
     #[must_use]
     pub fn with_gone(self, gone: Vec<Gone>) -> Self {
         Self { gone, ..self }
@@ -245,8 +246,8 @@ impl Catalog {
         let parts = match &self.content {
             Content::Local(input) => in_one_line(input.unchecked()),
             _ => listed(self.tools().filter_map(|tool| {
-                let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
-                Some(format!("{:?} ({})", brief(&tool.name), in_one_line(parts)))
+                let unchecked = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
+                Some(format!("{:?} ({})", brief(&tool.name), in_one_line(unchecked)))
             })),
         };
         if parts.is_empty() {

@@ -275,16 +275,16 @@ fn fits(template: &str, uri: &str) -> Option<usize> {
     let mut parts = template.split('{').peekable();
     let first = parts.next()?;
     let mut rest = uri.strip_prefix(first)?;
-    let mut said = first.len();
+    let mut literal_bytes = first.len();
     while let Some(part) = parts.next() {
         let literal = part.split_once('}').map_or("", |(_, literal)| literal);
-        said += literal.len();
+        literal_bytes += literal.len();
         if parts.peek().is_none() {
-            return rest.ends_with(literal).then_some(said);
+            return if rest.ends_with(literal) { Some(literal_bytes) } else { None };
         }
         rest = rest.get(rest.find(literal)? + literal.len()..)?;
     }
-    rest.is_empty().then_some(said)
+    if rest.is_empty() { Some(literal_bytes) } else { None }
 }
 
 #[cfg(test)]

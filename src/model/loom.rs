@@ -65,11 +65,9 @@ impl Confirmation {
     /// The body is no confirmation, as the text says.
     pub fn read(body: &[u8]) -> Result<(Self, Item), String> {
         // Apart, as `flatten` loses numbers.
-        let asked = serde_json::from_slice(body);
-        let item = serde_json::from_slice(body);
-        asked
-            .and_then(|asked| Ok((asked, item?)))
-            .map_err(|error| format!("The body is no confirmation: {error}."))
+        let parts = serde_json::from_slice(body)
+            .and_then(|confirmation| Ok((confirmation, serde_json::from_slice(body)?)));
+        parts.map_err(|error| format!("The body is no confirmation: {error}."))
     }
 }
 
@@ -142,15 +140,15 @@ impl Set {
             return Ok(structured.map_or_else(|| json!(text).to_string(), str::to_owned));
         };
         let compiled = InputSchema::alone(schema);
-        // A value that is too large, or a schema that is too costly, is not checked any further.
-        let fits = |value: &str| {
+        let json_string = json!(text).to_string();
+        let inner_json = serde_json::from_str::<&RawValue>(text.trim()).ok().map(|_| text.trim());
+        let candidates = [structured, Some(&*json_string), inner_json];
+        let value = candidates.into_iter().flatten().find(|value| {
+            // A value that is too large, or a schema that is too costly, is not checked further.
             may_be(schema.get(), value)
                 && !matches!(compiled.check_value(value), Verdict::Invalid(_))
-        };
-        let written = json!(text).to_string();
-        let is_json = serde_json::from_str::<&RawValue>(text.trim()).is_ok();
-        let values = [structured, Some(&*written), Some(text.trim()).filter(|_| is_json)];
-        values.into_iter().flatten().find(|value| fits(value)).map(str::to_owned).ok_or_else(|| {
+        });
+        value.map(str::to_owned).ok_or_else(|| {
             format!("`{tool}` was called, but its result is not what the caller expects: {text}")
         })
     }

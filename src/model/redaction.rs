@@ -107,10 +107,10 @@ impl Pattern {
     }
 
     fn replace<'t>(&self, text: &'t str, count: &mut u64) -> Cow<'t, str> {
-        self.regex.replace_all(text, |found: &Captures<'_>| {
+        self.regex.replace_all(text, |captures: &Captures<'_>| {
             if self.known == Some(Known::CardNumbers) {
-                let digits = found[0].trim_start_matches(|c: char| !c.is_ascii_digit());
-                return found[0].replace(digits, &without_cards(digits, &self.with, count));
+                let digits = captures[0].trim_start_matches(|c: char| !c.is_ascii_digit());
+                return captures[0].replace(digits, &without_cards(digits, &self.with, count));
             }
             *count += 1;
             self.with.clone()
@@ -229,15 +229,16 @@ impl Redaction {
                 member = if depth == 1 { literal } else { member };
             }
             let in_block = depth == 1 || is_in(BLOCKS, member);
-            let own_word = || (names_member || its_key == r#""type""#) && is_in(OWN, literal);
+            // A word of MCP's own: without it, the client could not read the message.
+            let protocol_word = (names_member || its_key == r#""type""#) && is_in(OWN, literal);
             let stays = match part {
                 Part::Whole => false,
                 Part::Escaped => !literal.contains('\\'),
                 Part::Result => {
-                    in_block && (own_word() || is_in(BYTES, its_key) && is_base64(literal))
+                    in_block && (protocol_word || is_in(BYTES, its_key) && is_base64(literal))
                 }
-                Part::Params if is_in(BLOCKS, member) => own_word() || is_in(NEEDED, its_key),
-                Part::Params => in_block && own_word() || is_in(NEEDED, member),
+                Part::Params if is_in(BLOCKS, member) => protocol_word || is_in(NEEDED, its_key),
+                Part::Params => in_block && protocol_word || is_in(NEEDED, member),
             };
             let text = json::lossy(literal).filter(|_| !stays);
             let replaced = text.and_then(|text| {
@@ -298,7 +299,8 @@ fn first_string(text: &str) -> Option<(&str, &str, &str)> {
 
 fn is_base64(literal: &str) -> bool {
     let text = literal.trim_matches('"');
-    text.len() > 64 && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"+/=\\".contains(&it))
+    text.len() > 64
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=\\".contains(&byte))
 }
 
 #[cfg(test)]

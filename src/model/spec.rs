@@ -194,7 +194,7 @@ impl Table {
     ///
     /// If the bridge wrote the run's refs, the name decides. Otherwise the app may have a tool of
     /// the same name, so kind and server must agree as well.
-    pub fn claims(&self, call: &Call) -> Option<&Route> {
+    pub fn route_of_call(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
         if self.rest.assumed && !route.is_meant_by(call) {
             return None;

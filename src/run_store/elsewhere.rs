@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::RunStore;
 use crate::journal::DatabaseError;
 use crate::journal::record::{Kept, KeptRun};
-use crate::model::run::Seen;
+use crate::model::run::EarlierCall;
 use crate::model::{AppName, RunKey, RunKind, Table, Workspace};
 use crate::runs::DrivenRun;
 use crate::runs::driven::RestoredRun;
@@ -138,7 +138,7 @@ impl RunStore {
         let KeptRun { slot, record, routes, calls } = kept;
         let table = Arc::new(Table::restore(&record.table, routes?));
         let own = calls.iter().filter(|call| !call.record.is_others);
-        let seen = own.map(|call| Seen {
+        let seen = own.map(|call| EarlierCall {
             agent_run: call.key.agent_run.clone(),
             tool_use: call.key.tool_use.clone(),
             content: call.record.content,

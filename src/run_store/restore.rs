@@ -24,7 +24,7 @@ use crate::model::catalog_search::resolved;
 use crate::model::maps::HashSet;
 use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
 use crate::model::routes::Route;
-use crate::model::run::Seen;
+use crate::model::run::EarlierCall;
 use crate::model::sentences;
 use crate::model::{
     AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
@@ -362,7 +362,7 @@ impl RunStore {
             let recorder = CallRecorder::kept(keeping, call.key, call.record, answer_size);
             let recorder = Arc::new(recorder.claimed_for(claim));
             let request = recorder.call();
-            let route = table.claims(&request).cloned();
+            let route = table.route_of_call(&request).cloned();
             // A call of the tool that calls others by name stands for the call of that other tool.
             let (name, repeatable) = match &route {
                 Some(route) => {
@@ -383,7 +383,11 @@ impl RunStore {
                 self.journal().write(recorder.left_to_others());
                 continue;
             }
-            seen.push(Seen { agent_run: request.agent_run, tool_use: request.tool_use, content });
+            seen.push(EarlierCall {
+                agent_run: request.agent_run,
+                tool_use: request.tool_use,
+                content,
+            });
             if let Some(task) = task(recovery, &name, route, call.answer) {
                 open.push((recorder, task));
             }

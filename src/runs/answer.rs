@@ -125,7 +125,7 @@ async fn result_body(
             None => Answer::Error(sentences::answer_lost(&call.name)),
         },
         Task::Refuse(error, ending) => {
-            if let Some(route) = run.table.claims(&call).cloned() {
+            if let Some(route) = run.table.route_of_call(&call).cloned() {
                 context.calls.not_made(&run.request(call, route), &run.trace, ending);
             }
             Answer::Error(error)

@@ -24,7 +24,7 @@ use crate::limits::counted::Count;
 use crate::limits::shares::Share;
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashMap;
-use crate::model::run::{Run, Seen};
+use crate::model::run::{EarlierCall, Run};
 use crate::model::words::words;
 use crate::model::{
     AppName, Call, CallRequest, CallingRun, Route, RunId, RunKey, RunKind, SessionId, Table,
@@ -111,7 +111,7 @@ pub struct RestoredRun {
     /// The last event up to which all calls are known.
     pub last_seq: u64,
     /// The calls that need no further decision.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<EarlierCall>,
     /// The calls that may have to be made.
     pub again: Vec<Arc<CallRecorder>>,
 }

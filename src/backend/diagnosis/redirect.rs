@@ -63,9 +63,10 @@ fn shown(from: &Url, to: &Url) -> String {
     let path = parts.collect::<Vec<_>>().join("/");
     let query = if to.query().is_some() { "?…" } else { "" };
     let address = format!("{}{path}{query}", origin(to));
-    match address.contains('…') {
-        true => format!("{address} (with your own parts for each `…`)"),
-        false => address,
+    if address.contains('…') {
+        format!("{address} (with your own parts for each `…`)")
+    } else {
+        address
     }
 }
 

@@ -137,7 +137,7 @@ fn the_beginning_of_a_last_event_says_so() {
         },
     ] {
         let read = beginning(event, data);
-        assert!(read.is_known, "{data}");
+        assert!(read.names_type, "{data}");
         assert_eq!(read.event.body, Body::End(kind, end), "{data}");
         assert_eq!(read.event.seq, Some(8), "{data}");
     }
@@ -147,7 +147,7 @@ fn the_beginning_of_a_last_event_says_so() {
 fn a_beginning_without_its_kind_is_not_guessed_at() {
     for data in [r#"{"data":{"type":"result","text":"yy"#, "yyy", "", "[1"] {
         let read = beginning(None, data);
-        assert!(!read.is_known && read.event.body == Body::Other, "{data}");
+        assert!(!read.names_type && read.event.body == Body::Other, "{data}");
         assert_eq!(read.event.seq, Some(7), "by its id: {data}");
     }
 }

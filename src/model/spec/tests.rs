@@ -268,16 +268,16 @@ fn called(name: &str, kind: &str, server: &str) -> Call {
 fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     let backends: BTreeSet<BackendName> = [BackendName::parse("fs").unwrap()].into();
     let table = Table::assumed(&offer(), backends);
-    assert!(table.claims(&called("fs_ls", "mcp_local", "fs")).is_some());
-    assert!(table.claims(&called("fs_ls", "mcp_local", "fs__2")).is_some());
-    assert!(table.claims(&called("fs_ls", "mcp_local", "theirs")).is_none());
-    assert!(table.claims(&called("fs_ls", "local", "fs")).is_none());
-    assert!(table.claims(&called("hr", "a2a_local", "")).is_none(), "not asked for");
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "fs")).is_some());
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "fs__2")).is_some());
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "theirs")).is_none());
+    assert!(table.route_of_call(&called("fs_ls", "local", "fs")).is_none());
+    assert!(table.route_of_call(&called("hr", "a2a_local", "")).is_none(), "not asked for");
 
     let own = r#"{"tools":[{"kind":"local","name":"fs_ls"}]}"#;
     let given = naming::suffixed("fs_ls", "fs", "ls", 0);
     assert!(text(&inject(own, &Selection::All).unwrap()).contains(&given));
-    let route = table.claims(&called(&given, "mcp_local", "fs")).unwrap();
+    let route = table.route_of_call(&called(&given, "mcp_local", "fs")).unwrap();
     assert_eq!(route.target.tool(), "ls", "the name that a clash had brought");
 }
 
@@ -404,9 +404,12 @@ fn a_run_that_is_handed_over_has_the_tool_that_fetches_results() {
         let call = |kind: &str| {
             Call::read(&format!(r#"{{"toolUseId":"tu","name":"{name}","kind":"{kind}"}}"#)).unwrap()
         };
-        assert_eq!(hr.claims(&call("local")).unwrap().target, Target::Own(Own::Results));
-        assert!(hr.claims(&call("mcp_local")).is_none(), "a tool of the app that has the name");
-        assert!(table("fs").claims(&call("local")).is_none());
+        assert_eq!(hr.route_of_call(&call("local")).unwrap().target, Target::Own(Own::Results));
+        assert!(
+            hr.route_of_call(&call("mcp_local")).is_none(),
+            "a tool of the app that has the name"
+        );
+        assert!(table("fs").route_of_call(&call("local")).is_none());
     }
 }
 
