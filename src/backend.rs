@@ -18,8 +18,6 @@ pub mod mcp;
 pub mod outcome;
 pub mod peer;
 pub mod program;
-pub mod queue;
-pub mod quota;
 pub mod registry;
 pub mod seat;
 pub mod supervisor;

@@ -41,13 +41,13 @@ use self::once::Requests;
 use self::record::{CallRecorder, Keeping};
 use crate::audit::Audit;
 use crate::backend::calls::Backends;
-use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
 use crate::backend::registry::Registry;
 use crate::backend::seat::{InSeat, Seat};
 use crate::backend::{CallOutcome, McpClient};
 use crate::budget;
 use crate::config::App;
 use crate::journal::{Journal, room};
+use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
 use crate::model::sentences;
@@ -114,7 +114,11 @@ impl Calls {
             requests: <_>::default(),
             changes,
             // One half is divided equally among the apps; any app may use the other half.
-            shares: Shares::new(settings.clone(), room::OPEN_CALLS / 2, room::OPEN_CALLS / 2),
+            shares: Shares::new(
+                Settings::app_count(&settings),
+                room::OPEN_CALLS / 2,
+                room::OPEN_CALLS / 2,
+            ),
             settings,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),

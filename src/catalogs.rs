@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use crate::backend::registry::Registry;
 use crate::model::{BackendName, Catalog, Content, Feature, Features, FormerTool, Identity};
-use crate::state_dir::{StateDir, check_format};
+use crate::state_dir::{StateDir, check_format, has_later_format};
 
 /// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -241,6 +241,11 @@ fn read_features(text: &str) -> Result<Features, String> {
         features.add(kind, list.into_iter().map(ToOwned::to_owned).collect());
     }
     features.left_out().map_or(Ok(features), Err)
+}
+
+/// Whether a later version wrote this file, in a form that this one does not know.
+pub fn is_later(text: &str) -> bool {
+    has_later_format(text, VERSION)
 }
 
 pub fn read(text: &str) -> Result<CatalogFile, String> {

@@ -9,7 +9,8 @@
 //! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller has to
 //! take back are kept in memory, and written first when the disk works again.
 //!
-//! docs/design/journal.md says what it is not, and how it came about.
+//! docs/design/journal.md says what it is not, and how it came about; docs/design/records.md, what
+//! one version does with the records of another.
 //!
 //! Must not: know what a record is for.
 
@@ -233,6 +234,14 @@ impl Journal {
     pub fn lost(&self) -> Option<LossRecord> {
         let noted = self.noted.load(Ordering::Relaxed);
         self.health().lost.filter(|loss| loss.matters(clock::moment(), noted))
+    }
+
+    /// Takes a loss into account that the records of other replicas show. It is not written: each
+    /// replica finds it by itself.
+    pub fn heed_loss(&self, loss: LossRecord) {
+        let mut health = self.shared.health.lock();
+        let losses = health.lost.take().into_iter().chain([loss]);
+        health.lost = losses.max_by_key(|loss| loss.at);
     }
 
     /// Notes a loss that is not damage to the file. `what` describes it for people.

@@ -31,6 +31,7 @@ use crate::journal::{Journal, room};
 use crate::limits::shares::Shares;
 use crate::metrics;
 use crate::model::{AppName, Call, RunId, RunKey, SessionId, Table, Workspace};
+use crate::settings::Settings;
 use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
 
@@ -99,7 +100,7 @@ pub trait Ownership: fmt::Debug + Send + Sync {
 impl RunContext {
     /// Without runs yet. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
-        let unwanted = Shares::new(calls.settings.clone(), room::UNWANTED_ANSWERS, 0);
+        let unwanted = Shares::new(Settings::app_count(&calls.settings), room::UNWANTED_ANSWERS, 0);
         Self {
             upstream,
             metrics: metrics::Runs::default(),

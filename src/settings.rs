@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::backend::queue::AdmissionQueue;
-use crate::backend::quota::Meter;
+use tokio::sync::watch;
+
 use crate::config::{App, Calls};
+use crate::limits::queue::AdmissionQueue;
+use crate::limits::quota::Meter;
 use crate::model::AppName;
 
 /// The configured apps and limits.
@@ -40,6 +42,12 @@ impl Settings {
             settings.push(AppSettings::new(app, earlier));
         }
         Self { limits, apps: settings }
+    }
+
+    /// Counts the apps of the newest settings of `receiver`, for [`crate::limits::shares`].
+    pub fn app_count(receiver: &watch::Receiver<Arc<Self>>) -> impl Fn() -> usize + Send + 'static {
+        let receiver = receiver.clone();
+        move || receiver.borrow().apps.len()
     }
 
     /// The app of this name.

@@ -24,10 +24,10 @@ use super::outcome::CallOutcome;
 use super::peer::{
     CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
 };
-use super::queue::{AdmissionQueue, Rejected};
 use super::registry::{InUse, Phase, Registry};
 use super::seat::Seat;
 use crate::config::Backend;
+use crate::limits::queue::{AdmissionQueue, Rejected};
 use crate::metrics;
 use crate::model::sentences;
 use crate::model::{

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::queue::{AdmissionQueue, Permit};
+use crate::limits::queue::{AdmissionQueue, Permit};
 use crate::model::AppName;
 
 /// How long a call whose question is answered waits for a permit. Its own deadline is earlier.

@@ -12,8 +12,9 @@ use tokio::sync::watch;
 
 use super::Calls;
 use crate::backend::calls::Backends;
-use crate::backend::{peer, quota};
+use crate::backend::peer;
 use crate::config::Backend;
+use crate::limits::quota;
 use crate::model::rights::permission;
 use crate::model::{AppName, CallRequest, Permission, Rights};
 use crate::settings::Settings;

@@ -152,7 +152,8 @@ impl Client {
                 let base = match address.port() {
                     // The configured port is 0; the daemon has written down which port it got.
                     0 => {
-                        let urls = state.listen().map_err(|error| failed(&error))?;
+                        let urls =
+                            state.listen().map_err(|error| Failure::Failed(error.to_string()))?;
                         let prefix = format!("{scheme}://");
                         let url = urls.into_iter().find(|url| url.starts_with(&prefix));
                         url.ok_or_else(|| Failure::Failed("its port is not known".to_owned()))?

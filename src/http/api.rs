@@ -37,14 +37,15 @@ use self::events::Looks;
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest, NowHandler};
 use crate::backend::calls::Backends;
-use crate::backend::queue::STANDSTILL;
 use crate::config::{App, Wire};
+use crate::http::auth::Authenticator;
 use crate::http::auth::sessions::Sessions;
-use crate::http::auth::{Authenticator, rate_limit};
 use crate::http::proxy::MAX_SPEC;
 use crate::http::views::{self, Views};
 use crate::http::{Body, Caller, Code, HandlerResult, proxy, response};
 use crate::http_client;
+use crate::limits::queue::STANDSTILL;
+use crate::limits::token_bucket;
 use crate::metrics::Requests;
 use crate::model::catalog::hex;
 use crate::model::offer::Ref;
@@ -394,7 +395,7 @@ fn bad_request(message: &str) -> Response<Body> {
 
 /// The answer to a call that was rejected for lack of a permit; the client may soon try again.
 fn busy(why: &str) -> Response<Body> {
-    response::retry_after(response::error(Code::Busy, why), rate_limit::seconds(STANDSTILL))
+    response::retry_after(response::error(Code::Busy, why), token_bucket::seconds(STANDSTILL))
 }
 
 fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {

@@ -10,7 +10,6 @@
 pub mod forms;
 pub mod hosts;
 pub mod lockout;
-pub mod rate_limit;
 pub mod sessions;
 
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use tokio::time::Instant;
 
 use self::hosts::Hosts;
 use self::lockout::Lockout;
-use self::rate_limit::Bucket;
 use self::sessions::Sessions;
 use crate::config::Auth;
 pub use crate::config::{App, TokenHash};
 use crate::http::{ClientInfo, ClientKey, Code};
+use crate::limits::token_bucket::Bucket;
 use crate::metrics::Refused;
 use crate::model::AppName;
 use crate::model::maps::HashMap;

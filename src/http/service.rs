@@ -7,7 +7,7 @@
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
 
 mod detached;
-mod open_requests;
+mod head;
 
 use std::sync::Arc;
 
@@ -17,21 +17,31 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
-use self::open_requests::{OpenRequest, OpenRequests, pay_for_head};
+use self::head::pay_for_head;
 use crate::http::api::Api;
 use crate::http::api::openapi::SignInLink;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::NewSession;
-use crate::http::auth::{AuthRefusal, Authenticator, SignIn, rate_limit};
+use crate::http::auth::{AuthRefusal, Authenticator, SignIn};
 use crate::http::response::ReadError;
 use crate::http::router::Route;
 use crate::http::{
     Access, Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page,
 };
+use crate::limits::slots::{Slot, Slots};
+use crate::limits::token_bucket;
 use crate::metrics::AnswerClass;
 use crate::model::AppName;
 use crate::traces::Span;
 use crate::{budget, http_client};
+
+/// The most open requests over all apps and listeners, from their admission until their answers are
+/// sent. A request on which its app has hung up is open until its task ends.
+///
+/// A listener limits its connections, and one app's share of them. On HTTP/2, a hundred requests
+/// are open on one connection, so that an app within its share could still have fifty thousand
+/// streams and calls open, with the tasks and heads that belong to them.
+const MAX_OPEN: usize = 4096;
 
 /// Everything behind the listeners.
 #[derive(Debug)]
@@ -40,7 +50,7 @@ pub struct Service {
     pub api: Api,
     /// The requests that may continue after their app has hung up.
     pub detached: DetachedRequests,
-    open: OpenRequests,
+    open_requests: Slots,
 }
 
 /// A request that was let in.
@@ -50,11 +60,13 @@ struct Admitted {
     caller: Option<Caller>,
     request: Request<Incoming>,
     client: ClientInfo,
+    /// Its place among the open requests; none for a route that is open to anyone.
+    slot: Option<Arc<Slot>>,
 }
 
 impl Service {
     pub fn new(auth: Authenticator, api: Api, detached: DetachedRequests) -> Self {
-        Self { auth, api, detached, open: OpenRequests::default() }
+        Self { auth, api, detached, open_requests: Slots::new(MAX_OPEN) }
     }
 
     /// Answers one request; `let_in` is called if it is authenticated, with its app where there are
@@ -76,13 +88,14 @@ impl Service {
             self.auth.admit(rules.access, &request, &client)
         };
         let admission = caller.and_then(|caller| {
-            let open = self.make_room(caller.as_ref(), rules.access, let_in)?;
-            Ok((caller, open))
+            let slot = self.slot(caller.as_ref(), rules.access, let_in)?;
+            Ok((caller, slot.map(Arc::new)))
         });
-        let (mut response, open) = match admission {
-            Ok((caller, open)) => {
-                let admitted = Admitted { route, rules, caller, request, client };
-                (self.handle_admitted(admitted).await, open)
+        let (mut response, slot) = match admission {
+            Ok((caller, slot)) => {
+                let admitted =
+                    Admitted { route, rules, caller, request, client, slot: slot.clone() };
+                (self.handle_admitted(admitted).await, slot)
             }
             Err(refusal) => (self.refuse(request.uri().path(), &client, &refusal), None),
         };
@@ -90,20 +103,20 @@ impl Service {
             response = response::as_mantyx_does(response);
         }
         keep_from_browsers(&mut response);
-        match open {
-            Some(open) => response.map(|body| response::holding(body, open)),
+        match slot {
+            Some(slot) => response.map(|body| response::holding(body, slot)),
             None => response,
         }
     }
 
-    /// Lets a request of `caller` in, and counts it until the returned value is dropped. A route
-    /// that is open to anyone is for health checks, which no app may keep from being answered.
-    fn make_room(
+    /// Lets a request of `caller` in, which is open as long as the slot exists. A route that is open
+    /// to anyone is for health checks, which no app may keep from being answered.
+    fn slot(
         &self,
         caller: Option<&Caller>,
         access: Access,
         let_in: Option<impl FnOnce(Option<&AppName>) -> bool>,
-    ) -> Result<Option<OpenRequest>, AuthRefusal> {
+    ) -> Result<Option<Slot>, AuthRefusal> {
         let Some(Caller { app, .. }) = caller else { return Ok(None) };
         let app_count = self.api.runs.calls.settings().apps.len();
         let one_of_several = if app_count > 1 { Some(&app.name) } else { None };
@@ -114,12 +127,13 @@ impl Service {
         if !may_use_connection {
             return Err(AuthRefusal::TooManyOfApp);
         }
-        self.open.open(&app.name).map(Some).ok_or(AuthRefusal::TooManyOfApp)
+        self.open_requests.take(&app.name).map(Some).ok_or(AuthRefusal::TooManyOfApp)
     }
 
     /// Answers an authenticated request; if it changes something, in a task of the daemon.
     async fn handle_admitted(self: &Arc<Self>, admitted: Admitted) -> Response<Body> {
         let after_hang_up = admitted.rules.after_hang_up;
+        let slot = admitted.slot.clone();
         let app = admitted.caller.as_ref().map(|caller| caller.app.name.clone());
         let this = Arc::clone(self);
         let Some(app) = app else { return this.count(admitted).await };
@@ -132,7 +146,7 @@ impl Service {
         });
         match after_hang_up {
             AfterHangUp::Dropped => work.await,
-            after => self.detached.answer(&app, after, work).await,
+            after => self.detached.answer(&app, after, slot, work).await,
         }
     }
 
@@ -342,7 +356,7 @@ impl Service {
         debug!(peer = %client, path, %refusal, "refused");
         match refusal {
             AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
-                response::retry_after(response, rate_limit::seconds(*wait))
+                response::retry_after(response, token_bucket::seconds(*wait))
             }
             AuthRefusal::TooManyConnections | AuthRefusal::TooManyOfApp => {
                 response::retry_after(response, 1)

@@ -1,4 +1,5 @@
-//! The journal's records, as plain data.
+//! The journal's records, as plain data. docs/design/records.md has the rules for a change: other
+//! versions read and write them, too.
 //!
 //! Must not: decide what they mean (model/recovery.rs does), or hold a secret: credentials are not
 //! kept.

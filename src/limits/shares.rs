@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 use crate::model::AppName;
 use crate::model::maps::HashMap;
-use crate::settings::Settings;
 
 /// What all apps hold. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Shares(Arc<Mutex<Ledger>>);
 
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 struct Ledger {
-    settings: watch::Receiver<Arc<Settings>>,
+    /// Counts the apps that there are: a reload may change their number.
+    #[debug(skip)]
+    count_apps: Box<dyn Fn() -> usize + Send>,
     /// How many bytes are divided among the apps, and how many any of them may use beyond that.
     divided: usize,
     common: usize,
@@ -35,11 +35,15 @@ pub struct Share {
 }
 
 impl Shares {
-    /// The shares of the apps in `settings`, which hold nothing yet: equal parts of `divided`
-    /// bytes, and `common` bytes for any app that needs them.
-    pub fn new(settings: watch::Receiver<Arc<Settings>>, divided: usize, common: usize) -> Self {
-        let by_app = HashMap::default();
-        Self(Arc::new(Mutex::new(Ledger { settings, divided, common, by_app })))
+    /// The shares of as many apps as `count_apps` counts at the time, which hold nothing yet: equal
+    /// parts of `divided` bytes, and `common` bytes for any app that needs them.
+    pub fn new(
+        count_apps: impl Fn() -> usize + Send + 'static,
+        divided: usize,
+        common: usize,
+    ) -> Self {
+        let (count_apps, by_app) = (Box::new(count_apps), HashMap::default());
+        Self(Arc::new(Mutex::new(Ledger { count_apps, divided, common, by_app })))
     }
 
     /// A part of the share of `app`, which holds nothing yet.
@@ -53,7 +57,7 @@ impl Ledger {
     /// hold beyond theirs. An app within its part always fits: the excess of another app is that
     /// app's to reduce. The parts follow a reload at once.
     fn fits(&self, app: &AppName) -> bool {
-        let own_part = self.divided / self.settings.borrow().apps.len().max(1);
+        let own_part = self.divided / (self.count_apps)().max(1);
         if self.by_app.get(app).is_none_or(|bytes| *bytes <= own_part) {
             return true;
         }
@@ -95,25 +99,16 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::config::{App, Calls};
 
     #[test]
     fn each_app_has_its_share_whatever_another_holds() {
-        let settings = |names: &[&str]| {
-            let limits = Calls {
-                timeout: Duration::ZERO,
-                pending_timeout: Duration::ZERO,
-                max_concurrent: 1,
-            };
-            let apps = names.iter().copied().map(App::named).collect();
-            Arc::new(Settings::new(limits, apps, None))
-        };
-        let (reload, read) = watch::channel(settings(&["a", "b"]));
+        let app_count = Arc::new(AtomicUsize::new(2));
+        let current = Arc::clone(&app_count);
         let half = 1_000;
-        let shares = Shares::new(read, half, half);
+        let shares = Shares::new(move || current.load(Ordering::Relaxed), half, half);
         let [a, more_of_a, b, more_of_b] =
             ["a", "a", "b", "b"].map(|app| shares.share(&AppName::from(app)));
         let share = half / 2;
@@ -126,7 +121,7 @@ mod tests {
         assert!(a.fits() && b.fits());
         a.hold(share);
         assert!(b.fits() && more_of_b.hold(half));
-        reload.send_replace(settings(&["a"]));
+        app_count.store(1, Ordering::Relaxed);
         assert!(a.fits(), "what was within its share is");
         drop((a, b, more_of_b));
         assert!(shares.0.lock().by_app.is_empty(), "all of it is given back");

@@ -376,24 +376,29 @@ mod tests {
     fn known_tools_keep_their_places_and_new_ones_come_last() {
         let (now, day) = (1_000_000_000, 24 * 60 * 60);
         let mut catalog = listing("a b c d");
-        for (later, listed, expected) in [
-            (0, "d c b a", "a b c d"),
-            (1, "e d b a", "a b d e"),
-            (2, "b c f", "b c f"),
+        struct Case {
+            later: u64,
+            listed: &'static str,
+            expected: &'static str,
+        }
+        for Case { later, listed, expected } in [
+            Case { later: 0, listed: "d c b a", expected: "a b c d" },
+            Case { later: 1, listed: "e d b a", expected: "a b d e" },
+            Case { later: 2, listed: "b c f", expected: "b c f" },
             // What is gone for less than a month comes back to its place.
-            (31, "f e d c b a", "a b c d e f"),
-            (31, "e", "e"),
-            (61, "x f e a", "e x f a"),
+            Case { later: 31, listed: "f e d c b a", expected: "a b c d e f" },
+            Case { later: 31, listed: "e", expected: "e" },
+            Case { later: 61, listed: "x f e a", expected: "e x f a" },
         ] {
             let digest = catalog.digest().to_owned();
             catalog = listing(listed).ordered_after(&catalog, now + later * day);
             assert_eq!(names(&catalog).join(" "), expected, "{later}: {listed}");
             // As it is when it was kept on disk.
             let read = listing(expected);
-            assert_eq!(catalog.digest(), read.digest());
+            assert_eq!(catalog.digest(), read.digest(), "{later}: {listed}");
             let read = Arc::try_unwrap(read).unwrap().with_gone(catalog.gone().to_vec());
             assert!(read.places().eq(catalog.places()), "{read:?}");
-            assert_eq!(digest == catalog.digest(), later == 0, "{later}");
+            assert_eq!(digest == catalog.digest(), later == 0, "{later}: {listed}");
         }
         let card = Catalog::a2a(RawValue::from_string("{}".to_owned()).unwrap());
         assert_eq!(names(&listing("b a").ordered_after(&card, now)), ["b", "a"]);

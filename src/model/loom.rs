@@ -262,19 +262,36 @@ mod tests {
 
     #[test]
     fn a_text_stands_only_where_the_schema_takes_one() {
-        for (schema, text, value) in [
-            (r#"{"type":["object","null"]}"#, "done", Value::Null),
-            (r##"{"$ref":"#/$defs/X","$defs":{"X":{"type":"object"}}}"##, "done", Value::Null),
-            (r#"{"allOf":[{"type":"object"}]}"#, "done", Value::Null),
-            (r#"{"required":["a"]}"#, "done", Value::Null),
-            (r#"{"required":["a"]}"#, r#"{"a":1}"#, json!({ "a": 1 })),
-            (r#"{"type":"array"}"#, "[1]", json!([1])),
-            (r#"{"type":"integer"}"#, " 5\n", json!(5)),
-            (r#"{"type":"integer"}"#, "five", Value::Null),
-            (r#"{"type":"string"}"#, "5", json!("5")),
-            ("{}", r#"{"a":1}"#, json!(r#"{"a":1}"#)),
-            (r#"{"type":"object","pattern":"(?=x)"}"#, "done", Value::Null),
-            (r#"{"type":"array","items":{"pattern":"(?=x)"}}"#, "[\"x\"]", json!(["x"])),
+        struct Case {
+            schema: &'static str,
+            text: &'static str,
+            value: Value,
+        }
+        for Case { schema, text, value } in [
+            Case { schema: r#"{"type":["object","null"]}"#, text: "done", value: Value::Null },
+            Case {
+                schema: r##"{"$ref":"#/$defs/X","$defs":{"X":{"type":"object"}}}"##,
+                text: "done",
+                value: Value::Null,
+            },
+            Case { schema: r#"{"allOf":[{"type":"object"}]}"#, text: "done", value: Value::Null },
+            Case { schema: r#"{"required":["a"]}"#, text: "done", value: Value::Null },
+            Case { schema: r#"{"required":["a"]}"#, text: r#"{"a":1}"#, value: json!({ "a": 1 }) },
+            Case { schema: r#"{"type":"array"}"#, text: "[1]", value: json!([1]) },
+            Case { schema: r#"{"type":"integer"}"#, text: " 5\n", value: json!(5) },
+            Case { schema: r#"{"type":"integer"}"#, text: "five", value: Value::Null },
+            Case { schema: r#"{"type":"string"}"#, text: "5", value: json!("5") },
+            Case { schema: "{}", text: r#"{"a":1}"#, value: json!(r#"{"a":1}"#) },
+            Case {
+                schema: r#"{"type":"object","pattern":"(?=x)"}"#,
+                text: "done",
+                value: Value::Null,
+            },
+            Case {
+                schema: r#"{"type":"array","items":{"pattern":"(?=x)"}}"#,
+                text: "[\"x\"]",
+                value: json!(["x"]),
+            },
         ] {
             let mut set = Set::read(SET).unwrap();
             let schema = RawValue::from_string(schema.to_owned()).unwrap();

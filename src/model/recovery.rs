@@ -135,13 +135,18 @@ mod tests {
     #[test]
     fn only_a_run_that_is_younger_than_the_loss_is_as_any_other() {
         let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
-        for (run, loss, expected) in [
-            (Some(10), Some(20), false),
-            (Some(17), Some(20), false),
-            (Some(18), Some(20), true),
-            (Some(300), Some(20), true),
-            (None, Some(20), true),
-            (Some(10), None, true),
+        struct Case {
+            run: Option<u64>,
+            loss: Option<u64>,
+            expected: bool,
+        }
+        for Case { run, loss, expected } in [
+            Case { run: Some(10), loss: Some(20), expected: false },
+            Case { run: Some(17), loss: Some(20), expected: false },
+            Case { run: Some(18), loss: Some(20), expected: true },
+            Case { run: Some(300), loss: Some(20), expected: true },
+            Case { run: None, loss: Some(20), expected: true },
+            Case { run: Some(10), loss: None, expected: true },
         ] {
             let told = format!("{run:?} {loss:?}");
             assert_eq!(may_have_been_driven(seconds(run), seconds(loss)), expected, "{told}");

@@ -151,8 +151,11 @@ impl RunStore {
             let outdated =
                 self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis();
             match Owned::restore(&key) {
+                // A later version knows what it is. Without the record, any app could take it
+                // there.
+                None => {}
                 Some(owned) if !outdated => changes.extend(inner.owners.restore(owned, &record)),
-                _ => changes.push(Change::Forget(Key::Owner(key))),
+                Some(_) => changes.push(Change::Forget(Key::Owner(key))),
             }
         }
         // An earlier version kept no owners but in the records of runs and sessions.

@@ -101,7 +101,12 @@ impl RunStore {
     /// 3. The rest is restored: each call is made, asked for, posted or answered as unknown, as
     ///    `model::recovery` decides by its stage.
     pub fn take_over(self: &Arc<Self>, kept: StoredRecords) {
-        let StoredRecords { mut runs, mut sessions, mut owners, mut long, requests, .. } = kept;
+        let StoredRecords { mut runs, mut sessions, mut owners, mut long, requests, lost, .. } =
+            kept;
+        // Records of a later version may be among them, which this one cannot read.
+        if let Some(loss) = lost {
+            self.journal().heed_loss(loss);
+        }
         long.retain(|(id, _)| !self.calls.long.knows(id));
         let mut superseded = Vec::new();
         {
@@ -568,15 +573,28 @@ mod tests {
         };
         let received = Stage::Received;
         let answered = Stage::Answered;
-        for (run, origin, expected) in [
-            (run("r", "", "t", received), Some(("r", "t")), true),
-            (run("r", "", "t", answered), Some(("r", "t")), false),
-            (run("r", "", "t", Stage::Dispatched), Some(("r", "t")), false),
-            (run("r", "", "t", received), Some(("r", "u")), false),
-            (run("r", "", "t", received), Some(("q", "t")), false),
-            (run("r", "", "t", received), None, false),
-            (run("eval", "r", "t", received), Some(("r", "t")), true),
-            (run("eval", "r", "t", received), Some(("eval", "t")), false),
+        struct Case {
+            run: StoredRun,
+            origin: Option<(&'static str, &'static str)>,
+            expected: bool,
+        }
+        for Case { run, origin, expected } in [
+            Case { run: run("r", "", "t", received), origin: Some(("r", "t")), expected: true },
+            Case { run: run("r", "", "t", answered), origin: Some(("r", "t")), expected: false },
+            Case {
+                run: run("r", "", "t", Stage::Dispatched),
+                origin: Some(("r", "t")),
+                expected: false,
+            },
+            Case { run: run("r", "", "t", received), origin: Some(("r", "u")), expected: false },
+            Case { run: run("r", "", "t", received), origin: Some(("q", "t")), expected: false },
+            Case { run: run("r", "", "t", received), origin: None, expected: false },
+            Case { run: run("eval", "r", "t", received), origin: Some(("r", "t")), expected: true },
+            Case {
+                run: run("eval", "r", "t", received),
+                origin: Some(("eval", "t")),
+                expected: false,
+            },
         ] {
             let row = format!("{run:?} {origin:?}");
             assert_eq!(is_made_by_its_run(&long(origin), &[run]), expected, "{row}");

@@ -237,7 +237,16 @@ async fn an_app_answers_what_its_own_calls_ask_if_it_may() {
         let request = Request::new("POST", target).bearer(&token(app)).json(body);
         request.answer(rig.bridge.addr()).await
     };
-    for (app, other, own, others) in [("a", "b", 403, 404), ("b", "a", 200, 403)] {
+    struct Case {
+        app: &'static str,
+        other: &'static str,
+        own: u16,
+        others: u16,
+    }
+    for Case { app, other, own, others } in [
+        Case { app: "a", other: "b", own: 403, others: 404 },
+        Case { app: "b", other: "a", own: 200, others: 403 },
+    ] {
         let body = json!({"toolUseId": "t", "name": "ask_ask", "args": fields()}).to_string();
         let call = ask(app, "/v1/tool-calls", &body);
         let answered = async {

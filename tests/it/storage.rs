@@ -10,7 +10,7 @@ mod full;
 use std::{fs, process::Stdio, time::Duration};
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 

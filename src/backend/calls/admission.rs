@@ -8,7 +8,7 @@ use super::failure::CallFailure;
 use super::{BackendHandle, Limits};
 use crate::backend::circuit_breaker::Pass;
 use crate::backend::peer::CallError;
-use crate::backend::queue::{AdmissionQueue, Permit, Rejected};
+use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
 use crate::model::AppName;
 
 /// What goes to a peer.

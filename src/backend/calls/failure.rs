@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::CallContext;
 use crate::backend::circuit_breaker::Shut;
-use crate::backend::queue::Rejected;
 use crate::backend::{CallError, NotRead, NotRecorded, Source};
+use crate::limits::queue::Rejected;
 use crate::model::rights::CallRefusal;
 use crate::model::sentences;
 use crate::model::{BackendName, Ending};

@@ -7,8 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Bucket, ClientKey, HashMap};
+use super::{ClientKey, HashMap};
 use crate::config::Rate;
+use crate::limits::token_bucket::Bucket;
 
 /// The failures that a peer may have before the bridge makes it wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,43 +17,42 @@ use tracing::{error, info, warn};
 
 use crate::http::api::routes::AfterHangUp;
 use crate::http::{Body, Code, response};
+use crate::limits::slots::Slot;
 use crate::model::AppName;
-use crate::model::maps::HashMap;
 
 /// How long a request may continue after its app has hung up, unless it has to reach its end.
 /// MANTYX answers within seconds. Without this limit, each hang-up could keep a connection to
 /// MANTYX for ever.
 const ALONE: Duration = Duration::from_secs(2 * 60);
-/// How many open requests one app may have, those included on which it has hung up: they hold
-/// memory and connections that no limit of the listener counts any more.
-const MAX: usize = 2048;
-
 /// The open requests.
 #[derive(Debug, Clone, Default)]
 pub struct DetachedRequests {
     tracker: TaskTracker,
     cut: CancellationToken,
-    /// Of each app, a value that each of its open requests holds as well.
-    open: Arc<Mutex<HashMap<AppName, Arc<()>>>>,
 }
 
 impl DetachedRequests {
     /// Runs `work` to its end, whether or not its caller waits for the answer.
-    pub async fn answer<F>(&self, app: &AppName, after: AfterHangUp, work: F) -> Response<Body>
+    ///
+    /// `slot` is not free before `work` has ended. Otherwise, an app that hangs up at once could
+    /// have any number of requests that hold memory and connections to MANTYX.
+    pub async fn answer<F>(
+        &self,
+        app: &AppName,
+        after: AfterHangUp,
+        slot: Option<Arc<Slot>>,
+        work: F,
+    ) -> Response<Body>
     where
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let Some(open) = self.enter(app) else {
-            let why = "The app has too many requests that wait for MANTYX; wait for the answers.";
-            return response::retry_after(response::error(Code::Busy, why), 5);
-        };
         let hang_up = CancellationToken::new();
         let _hang_up_guard = hang_up.clone().drop_guard();
         let (cut, app_name) = (self.cut.clone(), app.clone());
         let mut work = Box::pin(work);
         // `None` if the daemon stops before the work has ended, or the caller is gone.
         let task = async move {
-            let _open = open;
+            let _slot = slot;
             tokio::select! {
                 // Polls the answer first: right after it, the caller is gone as well.
                 biased;
@@ -94,14 +92,6 @@ impl DetachedRequests {
         }
     }
 
-    /// Counts one more request of `app` until the value is dropped; `None` if the app has too many.
-    fn enter(&self, app: &AppName) -> Option<Arc<()>> {
-        let mut open = self.open.lock();
-        open.retain(|_, requests| Arc::strong_count(requests) > 1);
-        let own = open.entry(app.clone()).or_default();
-        if Arc::strong_count(own) <= MAX { Some(Arc::clone(own)) } else { None }
-    }
-
     /// Waits for all open requests, at most `within`, and drops the remaining ones. Returns whether
     /// all ended in time. Call it only when no more requests can come.
     pub async fn finish(&self, within: Duration) -> bool {
@@ -116,12 +106,11 @@ impl DetachedRequests {
 mod tests {
     //! Requests whose caller goes away, fails, or is one too many. Time is paused.
 
-    use std::future::pending;
-
     use tokio::sync::oneshot;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::limits::slots::Slots;
 
     const FOR_A_WHILE: AfterHangUp = AfterHangUp::ForAWhile;
 
@@ -143,7 +132,7 @@ mod tests {
         };
         let app = app();
         tokio::select! {
-            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
+            _ = requests.answer(&app, FOR_A_WHILE, None, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
     }
@@ -162,13 +151,12 @@ mod tests {
         };
         let app = app();
         tokio::select! {
-            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
+            _ = requests.answer(&app, FOR_A_WHILE, None, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
         go.send(()).unwrap();
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
-        assert!(requests.open.lock().values().all(|open| Arc::strong_count(open) == 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,27 +179,28 @@ mod tests {
             ok()
         };
         let app = app();
-        let answered = requests.answer(&app, AfterHangUp::ToItsEnd, work);
+        let answered = requests.answer(&app, AfterHangUp::ToItsEnd, None, work);
         timeout(Duration::from_secs(1), answered).await.expect_err("it hangs up");
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_app_has_so_many_under_way_that_it_can_hang_up_on() {
+    async fn request_of_an_app_that_hung_up_keeps_its_slot_to_its_end() {
         let requests = DetachedRequests::default();
-        let app = app();
-        let other = AppName::from("b");
-        let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
-        let mut held: Vec<_> = (0..MAX).map(|_| Box::pin(hangs())).collect();
-        for answer in &mut held {
-            assert!(futures_util::poll!(answer).is_pending());
-        }
-        assert_eq!(hangs().await.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
-        drop(held);
-        assert!(requests.finish(2 * ALONE).await);
-        assert!(requests.open.lock().values().all(|open| Arc::strong_count(open) == 1));
+        let (app, slots) = (app(), Slots::new(2));
+        let (go, going) = oneshot::channel::<()>();
+        let work = async {
+            going.await.unwrap();
+            ok()
+        };
+        let slot = slots.take(&app).map(Arc::new);
+        let answer = requests.answer(&app, FOR_A_WHILE, slot, work);
+        timeout(Duration::from_secs(1), answer).await.expect_err("it hangs up");
+        assert!(slots.take(&app).is_none());
+        go.send(()).unwrap();
+        assert!(requests.finish(ALONE).await);
+        assert!(slots.take(&app).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -226,7 +215,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_answer() {
         let requests = DetachedRequests::default();
-        let response = requests.answer(&app(), FOR_A_WHILE, async { panic!("on purpose") }).await;
+        let response =
+            requests.answer(&app(), FOR_A_WHILE, None, async { panic!("on purpose") }).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

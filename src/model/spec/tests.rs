@@ -348,16 +348,37 @@ fn the_tools_of_a_search_name_each_other_as_the_run_has_them() {
         format!(r#"{{"tools":[{{"kind":"local","name":"{}","parameters":{{}}}}]}}"#, own.name())
     };
     let clash = server("bridge", &[r#"{"name":"call_tool"}"#]);
-    for (sources, body, find, call) in [
-        (
-            vec![fs.clone()],
-            "{}".to_owned(),
-            Own::Find.name().to_owned(),
-            Own::Call.name().to_owned(),
-        ),
-        (vec![fs.clone()], own(Own::Call), Own::Find.name().to_owned(), given(Own::Call)),
-        (vec![fs.clone()], own(Own::Find), given(Own::Find), Own::Call.name().to_owned()),
-        (vec![fs, clash], "{}".to_owned(), Own::Find.name().to_owned(), given(Own::Call)),
+    struct Case {
+        sources: Vec<Source>,
+        body: String,
+        find: String,
+        call: String,
+    }
+    for Case { sources, body, find, call } in [
+        Case {
+            sources: vec![fs.clone()],
+            body: "{}".to_owned(),
+            find: Own::Find.name().to_owned(),
+            call: Own::Call.name().to_owned(),
+        },
+        Case {
+            sources: vec![fs.clone()],
+            body: own(Own::Call),
+            find: Own::Find.name().to_owned(),
+            call: given(Own::Call),
+        },
+        Case {
+            sources: vec![fs.clone()],
+            body: own(Own::Find),
+            find: given(Own::Find),
+            call: Own::Call.name().to_owned(),
+        },
+        Case {
+            sources: vec![fs, clash],
+            body: "{}".to_owned(),
+            find: Own::Find.name().to_owned(),
+            call: given(Own::Call),
+        },
     ] {
         let offer = Arc::new(Offer::build(&sources)).seen_by(&Arc::default());
         let spec = Spec::read(RunKind::Agent, Bytes::from(body.clone())).unwrap();

@@ -101,7 +101,7 @@ fn the_log_is_bounded_and_the_end_still_fits() {
     for run in [run(100, &Arc::new(Semaphore::new(1 << 20))), run(1 << 20, &budget)] {
         assert!((0..10).any(|_| run.append("x", &json!("y".repeat(20))).is_none()));
         assert!(run.finish(RunEnd::log_full()));
-        assert_eq!(run.view().0.unwrap().end.status, "failed");
+        assert_eq!(run.view().0.unwrap().outcome.status, "failed");
     }
     assert!(budget.available_permits() == 200, "a dropped run gives back what it took");
 }

@@ -9,6 +9,10 @@ async fn a_journal_that_another_program_removes_has_no_call_made_twice() {
         for is_noticed in [false, true] {
             let mut rig = EffectsHarness::start(None).await;
             let run = rig.begin_open_call("tu_open").await;
+            if !is_noticed {
+                // The writer would notice the fault before the kill now and then.
+                rig.bridge.process().signal(Signal::STOP);
+            }
             let mut shell = std::process::Command::new("sh");
             let status = shell.args(["-c", fault]).current_dir(rig.bridge.state("")).status();
             assert!(status.expect("a shell").success());

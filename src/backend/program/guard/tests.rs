@@ -4,7 +4,8 @@
 use rustix::process::{Pid, test_kill_process};
 
 use super::{
-    BTreeSet, Child, Command, Groups, Guard, Mark, OwnedFd, Path, Prey, Stdio, UnixStream, left,
+    BTreeSet, Child, Command, Groups, Guard, Mark, OwnedFd, Path, Prey, Stdio, UnixStream,
+    living_prey,
 };
 
 /// One that leaves `mark` behind if it sees the end of its stdin.
