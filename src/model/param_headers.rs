@@ -129,7 +129,7 @@ fn integer(json: &str) -> Option<i64> {
 }
 
 /// A value in the form for a header: unchanged if it is plain text, else in Base64.
-fn encoded(text: String) -> String {
+pub fn encoded(text: String) -> String {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let padded = text.starts_with(' ') || text.ends_with(' ');
     let (before, after) = SENTINEL;

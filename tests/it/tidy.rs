@@ -380,8 +380,7 @@ fn processes_are_started_by_start_own() {
 #[test]
 fn maps_by_hash_are_those_of_model_maps() {
     let is_std_map = Regex::new(r"std::collections::(\{[^}]*)?Hash(Map|Set)").expect("a pattern");
-    // rmcp's trait has std's map in its signatures.
-    let exceptions = ["src/model/maps.rs", "src/backend/mcp/http.rs"];
+    let exceptions = ["src/model/maps.rs"];
     let offenders = sources(&["rs"]).into_iter().filter(|source| {
         source.path.starts_with("src/")
             && !is_test(&source.path)

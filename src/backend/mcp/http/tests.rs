@@ -208,6 +208,18 @@ fn dialer_for(url: &Url, listen: bool) -> McpDialer {
     dialer(&name, &config, None, http_client::new())
 }
 
+/// The way to a server that is not there.
+pub(in crate::backend::mcp) fn streamable() -> Arc<super::Streamable> {
+    let url = Url::parse("http://127.0.0.1:9/").unwrap();
+    super::Streamable::new(Arc::new(super::Endpoint::new(
+        http_client::new(),
+        url,
+        HeaderMap::new(),
+        None,
+        None,
+    )))
+}
+
 async fn dial(server: &Server) -> Arc<dyn Peer> {
     try_dial(&server.url).await.expect("a connection")
 }
