@@ -156,6 +156,7 @@ impl Followed<'_> {
                     | CallError::Lost(why)
                     | CallError::Refused(why)
                     | CallError::RefusedWith { why, .. }
+                    | CallError::Unclear { why, .. }
                     | CallError::Unreadable(why),
                 ) => why,
             };

@@ -1,0 +1,291 @@
+//! Follows a task by its stream. After a break, the task is asked for, and its stream opened again
+//! if it has not ended.
+//!
+//! Must not: send a message, or join pieces of two streams.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{FIRST_WAIT, Following, LONGEST_WAIT, MISS_WAIT, Stall, Stale, WAIT_GROWTH};
+use crate::backend::a2a::assembly::Assembly;
+use crate::backend::a2a::events::EventStream;
+use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::link::Opened;
+use crate::backend::a2a::result::{Reply, Stage};
+use crate::backend::a2a::update::{Event, Update};
+use crate::backend::a2a::wire::Operation;
+use crate::backend::a2a::{said, update};
+use crate::backend::{CallError, TASK_SILENCE};
+
+/// How long a stream may be silent before the task is asked for. A proxy may hold its events back,
+/// and the call's time-out is extended by signs of life alone.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// How long a stream is read on after the task has ended: some agents send the whole task after
+/// its last status. Most close the stream at once.
+const AFTER_END: Duration = Duration::from_millis(25);
+
+/// The same, after the task has begun to wait for something. Agents that do not mark the end may
+/// still send the draft that they ask about.
+const AFTER_QUESTION: Duration = Duration::from_secs(1);
+
+/// How long the rest of a stream may take, so that its connection can be used again.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A stream that breaks off sooner after an event than this was not closed for its silence.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// How long a task may then show no change.
+const STALL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a stream has ended for the bridge.
+enum StreamEnd {
+    /// The events tell of the end of the task, or of its question.
+    Told,
+    /// A look at the task has found its end.
+    Found(Reply),
+    /// The agent has reported an error in the middle.
+    Refused(A2aFailure),
+    /// It ended before the task did.
+    Broken(A2aFailure),
+}
+
+impl Following<'_> {
+    /// Follows the stream that is the reply to a message.
+    ///
+    /// 1. As long as the stream is whole, its events are the result.
+    /// 2. After a break, what came before it is dropped: nothing tells which events were lost. The
+    ///    task itself has the result.
+    /// 3. Without a task, nothing can be asked for. The message is not sent again, as the agent may
+    ///    have taken it.
+    pub(in crate::backend::a2a) async fn stream(&mut self, events: EventStream) -> Exchanged<Reply> {
+        let mut assembly = Assembly::new(self.link.encoding());
+        let mut events = events;
+        let (end, heard) = self.read(&mut events, &mut assembly).await?;
+        match end {
+            StreamEnd::Found(reply) => Ok(self.conclude(reply).await),
+            StreamEnd::Told => {
+                self.drain(events);
+                self.told(&assembly).await
+            }
+            StreamEnd::Refused(failure) => {
+                drop(events);
+                self.refused_in_the_middle(failure, &assembly).await
+            }
+            StreamEnd::Broken(failure) => {
+                drop((events, assembly));
+                if heard.elapsed() < FRESH {
+                    self.stall = Stall::Suspected { until: Instant::now() + STALL_PATIENCE };
+                }
+                Ok(self.after_break(failure).await?)
+            }
+        }
+    }
+
+    /// Reads events until the stream or the task ends; returns also when the last one came. An
+    /// error if the stream begins with one: then the agent has refused what opened it.
+    async fn read(
+        &mut self,
+        events: &mut EventStream,
+        assembly: &mut Assembly,
+    ) -> Exchanged<(StreamEnd, Instant)> {
+        let mut heard = Instant::now();
+        loop {
+            let patience = match assembly.stage() {
+                Stage::Unfinished => None,
+                Stage::Waiting => Some(AFTER_QUESTION),
+                Stage::Ended => Some(AFTER_END),
+            };
+            let next = match patience {
+                Some(patience) => match timeout(patience, events.next()).await {
+                    Ok(next) => next,
+                    Err(_elapsed) => return Ok((StreamEnd::Told, heard)),
+                },
+                None => tokio::select! {
+                    biased;
+                    next = events.next() => next,
+                    found = self.watch() => {
+                        let end = found.map_or_else(StreamEnd::Broken, StreamEnd::Found);
+                        return Ok((end, heard));
+                    }
+                },
+            };
+            let failure = match next {
+                Ok(Some(event)) => {
+                    heard = Instant::now();
+                    let taken = match update::read(&event) {
+                        Ok(event) => self.take(event, assembly).await,
+                        Err(unknown) => Err(A2aFailure::unclear(unknown.to_string())),
+                    };
+                    match taken {
+                        Ok(()) => continue,
+                        Err(failure) => failure,
+                    }
+                }
+                Ok(None) => A2aFailure::unclear("its reply ended before its task did"),
+                Err(failure) => failure,
+            };
+            let end = match failure {
+                _ if patience.is_some() => StreamEnd::Told,
+                too_much @ A2aFailure::Call(CallError::NotRead(_)) => return Err(too_much),
+                refused @ A2aFailure::Refused { .. } if assembly.is_empty() => return Err(refused),
+                refused @ A2aFailure::Refused { .. } => StreamEnd::Refused(refused),
+                broken => StreamEnd::Broken(broken),
+            };
+            return Ok((end, heard));
+        }
+    }
+
+    /// Takes one event. The name of the task is recorded before anything else is done with it, so
+    /// that a crash from then on finds the task again.
+    async fn take(&mut self, event: Event<'_>, assembly: &mut Assembly) -> Exchanged<()> {
+        match (&self.task, &event.task_id) {
+            (Some(own), Some(other)) if own == other => {}
+            // An agent may make another task of a message than the one that it continues.
+            (Some(_), Some(other)) if self.stale == Stale::All && assembly.is_empty() => {
+                self.know(Some(other));
+            }
+            (Some(_), Some(_)) => {
+                return Err(A2aFailure::unclear("its reply tells of another task"));
+            }
+            (None, Some(task)) => self.know(Some(task)),
+            (_, None) => {}
+        }
+        let is_snapshot = matches!(event.update, Update::Task(_));
+        let text = said::of_event(&event, self.link.encoding());
+        let context = event.context_id.clone();
+        assembly.take(event).await?;
+        if assembly.stage() == Stage::Unfinished {
+            self.works(context.as_deref());
+        } else {
+            self.stale = Stale::None;
+        }
+        if !is_snapshot {
+            self.stall = Stall::No;
+        }
+        if let Some(text) = text {
+            self.says(text);
+        }
+        Ok(())
+    }
+
+    /// Looks at the task now and then while its stream is silent. Ends with the task, or if the
+    /// agent has dropped it; never, if there is no task that can be asked for.
+    async fn watch(&mut self) -> Exchanged<Reply> {
+        let mut wait = FIRST_LOOK;
+        loop {
+            let Some(task) = self.task.clone().filter(|_| !self.is_unwatchable) else {
+                return std::future::pending().await;
+            };
+            sleep(wait).await;
+            wait = wait.mul_f64(WAIT_GROWTH).min(LONGEST_WAIT);
+            match self.look(&task).await {
+                Ok(None) => {}
+                Ok(Some(reply)) => return Ok(reply),
+                Err(failure) if self.stall == Stall::Certain => return Err(failure),
+                Err(failure) => {
+                    self.is_unwatchable |= failure.is_settled();
+                    wait = failure.pause().map_or(wait, |pause| pause.max(wait));
+                }
+            }
+        }
+    }
+
+    /// The result of a stream that was whole.
+    async fn told(&mut self, assembly: &Assembly) -> Exchanged<Reply> {
+        let reply = assembly.reply()?;
+        if let (Some(why), Some(task)) = (assembly.doubt(), self.task.clone()) {
+            tracing::debug!(backend = %self.link.settings.name, task, why, "the stream is not trusted");
+            self.stale = Stale::None;
+            if let Ok(Some(reply)) = self.look(&task).await {
+                return Ok(self.conclude(reply).await);
+            }
+        }
+        match reply {
+            Some(reply) => Ok(self.conclude(reply).await),
+            None => Err(A2aFailure::unclear("its reply has no content")),
+        }
+    }
+
+    /// The agent has reported an error after the task had begun: the task itself says more, if it
+    /// has ended. Otherwise the error is the end: an agent that has failed does not always say so
+    /// in its task.
+    async fn refused_in_the_middle(
+        &mut self,
+        failure: A2aFailure,
+        assembly: &Assembly,
+    ) -> Exchanged<Reply> {
+        if let Some(task) = self.task.clone()
+            && let Ok(Some(reply)) = self.look(&task).await
+        {
+            return Ok(self.conclude(reply).await);
+        }
+        let A2aFailure::Refused { text, .. } = &failure else { return Err(failure) };
+        match assembly.failed(text)? {
+            Some(reply) => Ok(self.done(reply)),
+            None => Err(failure),
+        }
+    }
+
+    /// Asks for the task, and opens its stream again while it has not ended.
+    async fn after_break(&mut self, failure: A2aFailure) -> Result<Reply, CallError> {
+        let otherwise = failure.after_sending();
+        let Some(task) = self.task.clone() else { return Err(otherwise) };
+        tracing::debug!(backend = %self.link.settings.name, task, %otherwise, "a stream broke");
+        self.lost_reply();
+        let mut wait = FIRST_WAIT;
+        let mut heard = Instant::now();
+        loop {
+            match self.look(&task).await {
+                Ok(Some(reply)) => return Ok(self.conclude(reply).await),
+                Ok(None) => heard = Instant::now(),
+                Err(failure)
+                    if failure.may_pass()
+                        && self.stall != Stall::Certain
+                        && heard.elapsed() < TASK_SILENCE =>
+                {
+                    sleep(failure.pause().unwrap_or_default().clamp(MISS_WAIT, TASK_SILENCE)).await;
+                    continue;
+                }
+                Err(failure) => return Err(failure.after_sending()),
+            }
+            match self.link.open(Operation::Subscribe(&task)).await {
+                Ok(Opened::Events(mut events)) => {
+                    let mut assembly = Assembly::new(self.link.encoding());
+                    match self.read(&mut events, &mut assembly).await {
+                        Ok((StreamEnd::Found(reply), _)) => return Ok(self.conclude(reply).await),
+                        Ok((StreamEnd::Told, _)) => self.drain(events),
+                        Ok((StreamEnd::Broken(failure), _)) if self.stall == Stall::Certain => {
+                            return Err(failure.after_sending());
+                        }
+                        Ok((StreamEnd::Broken(_), _)) => {}
+                        // The agent does not open the stream of this task: it cannot, or the task
+                        // has just ended.
+                        Ok((StreamEnd::Refused(_), _)) | Err(A2aFailure::Refused { .. }) => {
+                            return self.poll(FIRST_WAIT, otherwise).await;
+                        }
+                        Err(failure) => return Err(failure.after_sending()),
+                    }
+                }
+                Ok(Opened::Result(_)) => {}
+                Err(A2aFailure::Call(_)) => {}
+                Err(A2aFailure::Refused { .. }) => return self.poll(FIRST_WAIT, otherwise).await,
+            }
+            sleep(wait).await;
+            wait = wait.mul_f64(WAIT_GROWTH).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Reads the rest of a stream in the background.
+    fn drain(&self, events: EventStream) {
+        let rest = async move { drop(timeout(DRAIN_PATIENCE, events.drain()).await) };
+        drop(self.tracker.spawn(rest));
+    }
+
+    /// Passes on what the agent says of its work.
+    fn says(&self, text: String) {
+        let text = self.call.progress.tell(text);
+        self.call.recorder.progressed(&text);
+    }
+}
