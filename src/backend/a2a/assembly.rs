@@ -220,6 +220,16 @@ impl Assembly {
         self.doubt
     }
 
+    /// Notes why the pieces may not be all of the task.
+    pub(super) fn doubt_for(&mut self, why: &'static str) {
+        self.doubt = Some(why);
+    }
+
+    /// Whether the task is in this conversation.
+    pub(super) fn is_in(&self, context: &str) -> bool {
+        self.context_id.as_deref() == Some(context)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.reply.is_none()
             && self.status.is_none()

@@ -76,8 +76,7 @@ pub(super) async fn resume(
 ) -> Called {
     let mut following = Following::new(link, tracker, call);
     following.know(thread.task.as_deref());
-    // There is a task, so that no other error is needed.
-    let reply = following.poll(Duration::ZERO, no_task()).await?;
+    let reply = following.pick_up(no_task()).await?;
     let (next, answer) = conclude(reply, thread);
     let threads = &link.settings.threads;
     if let Some(conversation) = threads.id(&call.request) {
@@ -200,7 +199,13 @@ async fn reply_by(
         }
     };
     let otherwise = match outcome {
-        Ok(Opened::Events(events)) => return following.stream(events).await,
+        Ok(Opened::Events(events)) => {
+            let outcome = following.stream(events).await;
+            if outcome.as_ref().is_err_and(A2aFailure::is_not_taken) {
+                following.task = None;
+            }
+            return outcome;
+        }
         Ok(Opened::Result(result)) => {
             let reply = following.link.read(&result)?;
             match &reply.outcome {

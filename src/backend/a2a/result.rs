@@ -153,12 +153,12 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
         TaskState::Failed(_) => Attachments::of_an_error(),
         _ => Attachments::default(),
     };
-    let artifacts = text(&task.objects("artifacts"), encoding, in_pieces, &mut files);
+    let mut artifacts = text(&task.objects("artifacts"), encoding, in_pieces, &mut files);
     let message = status.and_then(|status| status.object("message"));
-    let mut closing = text(&message, encoding, false, &mut files);
+    let closing = text(&message, encoding, false, &mut files);
     if closing == artifacts {
         // Some agents say in the status what they have made, once more.
-        closing.clear();
+        artifacts.clear();
     }
     let mut texts = TaskTexts { artifacts, closing, ..TaskTexts::default() };
     let mut content = Content::Stated;
@@ -200,6 +200,12 @@ pub(super) fn stage(status: &RawValue) -> Stage {
         Some(TaskState::Interrupted(_)) => Stage::Waiting,
         Some(TaskState::Completed | TaskState::Failed(_)) => Stage::Ended,
     }
+}
+
+/// Whether a `TaskStatus` says that the agent has failed.
+pub(super) fn is_failed(status: &RawValue) -> bool {
+    let state = string_member(status.get(), "state");
+    matches!(state.as_deref(), Some("failed" | "TASK_STATE_FAILED"))
 }
 
 enum TaskState {

@@ -5,7 +5,8 @@
 
 use serde_json::value::RawValue;
 
-use super::result::{CONTEXT_ID, TASK_ID, first_string, id, parts_of, stated};
+use super::result;
+use super::result::{CONTEXT_ID, Stage, TASK_ID, first_string, id, parts_of, stated};
 use crate::model::Members;
 
 /// An event, and what it is about.
@@ -60,6 +61,20 @@ pub(super) fn read(event: &RawValue) -> Result<Event<'_>, UnknownEvent> {
     let kind = outer.string("kind").and_then(|kind| Kind::from_name(&kind));
     let kind = kind.or_else(|| Kind::from_members(&outer)).ok_or(UnknownEvent::UnknownKind)?;
     kind.event(event, outer).ok_or(UnknownEvent::UnknownKind)
+}
+
+impl Event<'_> {
+    /// How far the work is, as this event tells.
+    pub(super) fn stage(&self) -> Stage {
+        match &self.update {
+            Update::Task(task) => {
+                stated(task, "status").map_or(Stage::Unfinished, result::stage)
+            }
+            Update::Status(status) => result::stage(status),
+            Update::Message(_) if self.task_id.is_none() => Stage::Ended,
+            Update::Message(_) | Update::Artifact(_) => Stage::Unfinished,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

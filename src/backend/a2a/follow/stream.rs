@@ -5,18 +5,21 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{FIRST_WAIT, Following, LONGEST_WAIT, MISS_WAIT, Stall, Stale, WAIT_GROWTH};
 use crate::backend::a2a::assembly::Assembly;
 use crate::backend::a2a::events::EventStream;
 use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::interface::Generation;
 use crate::backend::a2a::link::Opened;
-use crate::backend::a2a::result::{Reply, Stage};
-use crate::backend::a2a::update::{Event, Update};
+use crate::backend::a2a::result::{Content, PartEncoding, Reply, Stage};
+use crate::backend::a2a::update::{Event, UnknownEvent, Update};
 use crate::backend::a2a::wire::Operation;
-use crate::backend::a2a::{said, update};
-use crate::backend::{CallError, TASK_SILENCE};
+use crate::backend::a2a::{result, said, update};
+use crate::backend::{CallError, Called, TASK_SILENCE};
 
 /// How long a stream may be silent before the task is asked for. A proxy may hold its events back,
 /// and the call's time-out is extended by signs of life alone.
@@ -75,11 +78,23 @@ impl Following<'_> {
             }
             StreamEnd::Broken(failure) => {
                 drop((events, assembly));
-                if heard.elapsed() < FRESH {
+                if heard.elapsed() < FRESH && self.link.endpoint.generation == Generation::V03 {
                     self.stall = Stall::Suspected { until: Instant::now() + STALL_PATIENCE };
                 }
-                Ok(self.after_break(failure).await?)
+                tracing::debug!(backend = %self.link.settings.name, ?failure, "a stream broke");
+                self.lost_reply();
+                Ok(self.reopen(failure.after_sending()).await?)
             }
+        }
+    }
+
+    /// Waits for the end of a task that an earlier process has begun. If there is no task, the error
+    /// is `otherwise`.
+    pub(in crate::backend::a2a) async fn pick_up(&mut self, otherwise: CallError) -> Called<Reply> {
+        if self.link.streams && !self.link.settings.config.blocking {
+            self.reopen(otherwise).await
+        } else {
+            self.poll(Duration::ZERO, otherwise).await
         }
     }
 
@@ -92,8 +107,10 @@ impl Following<'_> {
     ) -> Exchanged<(StreamEnd, Instant)> {
         let mut heard = Instant::now();
         loop {
-            let patience = match assembly.stage() {
+            let stage = assembly.stage();
+            let patience = match stage {
                 Stage::Unfinished => None,
+                Stage::Waiting if self.stale == Stale::All => None,
                 Stage::Waiting => Some(AFTER_QUESTION),
                 Stage::Ended => Some(AFTER_END),
             };
@@ -114,11 +131,7 @@ impl Following<'_> {
             let failure = match next {
                 Ok(Some(event)) => {
                     heard = Instant::now();
-                    let taken = match update::read(&event) {
-                        Ok(event) => self.take(event, assembly).await,
-                        Err(unknown) => Err(A2aFailure::unclear(unknown.to_string())),
-                    };
-                    match taken {
+                    match self.take_any(&event, assembly).await {
                         Ok(()) => continue,
                         Err(failure) => failure,
                     }
@@ -127,13 +140,28 @@ impl Following<'_> {
                 Err(failure) => failure,
             };
             let end = match failure {
-                _ if patience.is_some() => StreamEnd::Told,
+                _ if stage != Stage::Unfinished => StreamEnd::Told,
                 too_much @ A2aFailure::Call(CallError::NotRead(_)) => return Err(too_much),
                 refused @ A2aFailure::Refused { .. } if assembly.is_empty() => return Err(refused),
                 refused @ A2aFailure::Refused { .. } => StreamEnd::Refused(refused),
                 broken => StreamEnd::Broken(broken),
             };
             return Ok((end, heard));
+        }
+    }
+
+    /// Takes one event of any kind. A later A2A may have kinds that are not known here: then the
+    /// pieces are not all of the task.
+    async fn take_any(&mut self, event: &RawValue, assembly: &mut Assembly) -> Exchanged<()> {
+        match update::read(event) {
+            Ok(event) => self.take(event, assembly).await,
+            Err(UnknownEvent::UnknownKind) => {
+                assembly.doubt_for("an event is of an unknown kind");
+                Ok(())
+            }
+            Err(error @ UnknownEvent::NotAnObject(_)) => {
+                Err(A2aFailure::unclear(error.to_string()))
+            }
         }
     }
 
@@ -147,27 +175,29 @@ impl Following<'_> {
                 self.know(Some(other));
             }
             (Some(_), Some(_)) => {
-                return Err(A2aFailure::unclear("its reply tells of another task"));
+                let failure = failure_without_task(&event, assembly, self.link.encoding());
+                return Err(match failure {
+                    Some(failure) => failure,
+                    None => A2aFailure::unclear("its reply tells of another task"),
+                });
             }
             (None, Some(task)) => self.know(Some(task)),
             (_, None) => {}
         }
         let is_snapshot = matches!(event.update, Update::Task(_));
-        let text = said::of_event(&event, self.link.encoding());
-        let context = event.context_id.clone();
-        assembly.take(event).await?;
-        if assembly.stage() == Stage::Unfinished {
-            self.works(context.as_deref());
-        } else {
-            self.stale = Stale::None;
+        match event.stage() {
+            Stage::Unfinished => self.works(event.context_id.as_deref()),
+            // The question may be the one that the message answers.
+            Stage::Waiting if is_snapshot && self.stale == Stale::All => {}
+            Stage::Waiting | Stage::Ended => self.stale = Stale::None,
         }
         if !is_snapshot {
             self.stall = Stall::No;
         }
-        if let Some(text) = text {
+        if let Some(text) = said::of_event(&event, self.link.encoding()) {
             self.says(text);
         }
-        Ok(())
+        assembly.take(event).await
     }
 
     /// Looks at the task now and then while its stream is silent. Ends with the task, or if the
@@ -203,7 +233,8 @@ impl Following<'_> {
             }
         }
         match reply {
-            Some(reply) => Ok(self.conclude(reply).await),
+            Some(reply) if reply.content == Content::None => Ok(self.conclude(reply).await),
+            Some(reply) => Ok(self.done(reply)),
             None => Err(A2aFailure::unclear("its reply has no content")),
         }
     }
@@ -228,12 +259,10 @@ impl Following<'_> {
         }
     }
 
-    /// Asks for the task, and opens its stream again while it has not ended.
-    async fn after_break(&mut self, failure: A2aFailure) -> Result<Reply, CallError> {
-        let otherwise = failure.after_sending();
+    /// Asks for the task, and opens its stream again while it has not ended. The look comes first:
+    /// servers refuse to open the stream of a task that has ended.
+    async fn reopen(&mut self, otherwise: CallError) -> Called<Reply> {
         let Some(task) = self.task.clone() else { return Err(otherwise) };
-        tracing::debug!(backend = %self.link.settings.name, task, %otherwise, "a stream broke");
-        self.lost_reply();
         let mut wait = FIRST_WAIT;
         let mut heard = Instant::now();
         loop {
@@ -288,4 +317,21 @@ impl Following<'_> {
         let text = self.call.progress.tell(text);
         self.call.recorder.progressed(&text);
     }
+}
+
+/// The failure that a server reports in the conversation of the task under an id that nothing else
+/// has: a2a-js 0.3 does this for an executor that throws. The stream is the reply to this message
+/// alone, so that the failure is of its task.
+fn failure_without_task(
+    event: &Event<'_>,
+    assembly: &Assembly,
+    encoding: PartEncoding,
+) -> Option<A2aFailure> {
+    let Update::Status(status) = &event.update else { return None };
+    if !result::is_failed(status) || !assembly.is_in(event.context_id.as_deref()?) {
+        return None;
+    }
+    let text = said::of_event(event, encoding)?;
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    Some(A2aFailure::Refused { code: None, status, text, pause: None })
 }

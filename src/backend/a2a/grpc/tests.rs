@@ -14,7 +14,7 @@ use crate::backend::a2a::interface::Generation;
 use crate::config::A2aBinding;
 
 const HI: &str =
-    r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[{"text":"hi"}]}}"#;
+    r#"{"message":{"messageId":"","contextId":"","taskId":"","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}"#;
 /// The same, as it travels.
 const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
 
@@ -99,7 +99,7 @@ async fn reply_that_breaks_off_is_lost() {
 
 fn sending() -> Operation<'static> {
     use crate::backend::a2a::wire::{Message, Reply};
-    let message = Message { text: "hi", id: "m", context: None, task: None, trace: None };
+    let message = Message { text: "hi", id: "m", context: None, task: None, output_modes: &[], trace: None };
     Operation::Send(message, Reply::WhenDone)
 }
 
@@ -109,7 +109,7 @@ fn lost(why: &str) -> A2aFailure {
 
 #[tokio::test]
 async fn a_result_is_one_message_and_a_success() {
-    let unreadable = |why: &str| A2aFailure::unreadable(why);
+    let unreadable = |why: &str| A2aFailure::unclear(why);
     let refused = A2aFailure::Refused {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -122,17 +122,17 @@ async fn a_result_is_one_message_and_a_success() {
         (HeaderMap::new(), vec![end("13")], Err(refused.clone())),
         // Without a message, the status may be in the head.
         (fields("13"), vec![], Err(refused)),
-        (fields("0"), vec![], Err(unreadable("the response has no message"))),
+        (fields("0"), vec![], Err(unreadable("its response has no message"))),
         (HeaderMap::new(), vec![], Err(lost(BROKEN_OFF))),
         (
             HeaderMap::new(),
             vec![data(HI_SENT), data(HI_SENT), end("0")],
-            Err(unreadable("the response has more than one message")),
+            Err(unreadable("its response has more than one message")),
         ),
         (
             HeaderMap::new(),
             vec![data(b"\x01\0\0\0\0"), end("0")],
-            Err(unreadable("the message is compressed")),
+            Err(unreadable("its response is compressed, which the bridge has not asked for")),
         ),
         // It is refused by its length, before it has come.
         (
