@@ -18,8 +18,8 @@ mod grpc;
 mod interface;
 mod link;
 mod output_modes;
+mod progress_text;
 pub mod result;
-mod said;
 mod threads;
 mod update;
 mod wire;
@@ -138,8 +138,7 @@ impl AgentSettings {
             .map_err(|why| PeerError::new(PeerErrorKind::Unsigned, format!("{UNUSABLE}: {why}")))?;
         // If the card is signed, use the signed part alone: the rest is not trustworthy.
         let trusted = signed.as_deref().unwrap_or(raw.get());
-        let card = Card::read(trusted)
-            .map_err(|error| unusable.clone().because(error))?;
+        let card = Card::read(trusted).map_err(|error| unusable.clone().because(error))?;
         let output_modes = output_modes::of_card(trusted);
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };

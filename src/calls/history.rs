@@ -336,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_peer_are_shown_while_the_call_runs_and_told_now_and_then() {
+        let changes = Changes::default();
+        let mut subscriber = changes.subscribe();
+        let history = Arc::new(History::telling(changes));
+        let running = begin(&history, "a", "1");
+        for text in ["looking", "found"] {
+            running.id().progressed(text);
+        }
+        assert_eq!(&*history.of(None)[0].progress, "found");
+        running.end(Outcome::Result);
+        HistoryId::progressed(&running.id(), "too late");
+        assert_eq!(&*history.of(None)[0].progress, "found");
+        // Its begin, the first text and its end.
+        let told = std::iter::from_fn(|| subscriber.try_recv().ok()).count();
+        assert_eq!(told, 3);
+    }
+
+    #[test]
     fn the_oldest_are_forgotten() {
         let history = Arc::new(History::default());
         for number in 0..KEEP + 3 {

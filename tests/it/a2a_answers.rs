@@ -160,7 +160,10 @@ async fn all_of_a_task_comes_back() {
     for case in [Case::v02().await, Case::v03().await, Case::v1().await, mute_v03, mute_v1] {
         for (what, peer) in case.peers().await {
             let (draft, files) = told(&what, &peer, "draft").await;
-            assert!(draft.starts_with("Dear all\n[file a.csv text/csv, 1 byte: "), "{what}: {draft}");
+            assert!(
+                draft.starts_with("Dear all\n[file a.csv text/csv, 1 byte: "),
+                "{what}: {draft}"
+            );
             assert!(draft.contains("]\nSend it?\n[the agent waits for input"), "{what}: {draft}");
             assert_eq!(files, ["a.csv"], "{what}");
             let (remark, files) = told(&what, &peer, "remark").await;

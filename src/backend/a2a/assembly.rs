@@ -155,22 +155,22 @@ impl Assembly {
     fn add(&mut self, update: ArtifactUpdate<'_>) {
         let ArtifactUpdate { artifact, is_appended, is_last } = update;
         let id = artifact_id(&artifact);
-        let place = self.artifacts.iter().rposition(|known| known.id == id);
+        let place = self.artifacts.iter().rposition(|artifact| artifact.id == id);
         let piece = artifact.get("parts").map_or("", RawValue::get);
         match place.and_then(|place| self.artifacts.get_mut(place)) {
-            Some(known) if is_appended => {
-                if known.is_complete {
+            Some(sequence) if is_appended => {
+                if sequence.is_complete {
                     self.doubt = Some("a piece follows the last one");
                 } else if piece == self.last_piece {
                     self.doubt = Some("a piece came twice");
                 }
-                self.bytes += known.extend(&artifact);
-                known.is_complete = is_last;
+                self.bytes += sequence.extend(&artifact);
+                sequence.is_complete = is_last;
             }
-            Some(known) => {
-                self.bytes -= known.bytes();
-                *known = Sequence { is_complete: is_last, ..Sequence::new(id, &artifact) };
-                self.bytes += known.bytes();
+            Some(sequence) => {
+                self.bytes -= sequence.bytes();
+                *sequence = Sequence { is_complete: is_last, ..Sequence::new(id, &artifact) };
+                self.bytes += sequence.bytes();
             }
             None => {
                 if is_appended {

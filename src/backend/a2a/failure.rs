@@ -153,10 +153,7 @@ impl A2aFailure {
         !self.may_pass()
             || (status.is_client_error()
                 && !self.has_code(error_code::TASK_NOT_FOUND)
-                && !matches!(
-                    *status,
-                    StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-                ))
+                && !matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS))
     }
 
     /// Whether it is the agent's refusal with this code.

@@ -55,7 +55,7 @@ pub(super) struct Following<'a> {
     told: Option<String>,
     stale: Stale,
     /// What the last poll of the unfinished task has shown, as a hash.
-    seen: Option<u64>,
+    last_poll: Option<u64>,
     stall: Stall,
     /// The agent does not tell of tasks.
     is_unwatchable: bool,
@@ -83,7 +83,7 @@ impl<'a> Following<'a> {
             task: None,
             told: None,
             stale: Stale::None,
-            seen: None,
+            last_poll: None,
             stall: Stall::No,
             is_unwatchable: false,
         }
@@ -195,10 +195,10 @@ impl<'a> Following<'a> {
         task.hash(&mut hasher);
         let hash = hasher.finish();
         let Stall::Suspected { until } = self.stall else {
-            self.seen = Some(hash);
+            self.last_poll = Some(hash);
             return Ok(());
         };
-        match self.seen.replace(hash) {
+        match self.last_poll.replace(hash) {
             Some(earlier) if earlier != hash => self.stall = Stall::No,
             _ if Instant::now() < until => {}
             _ => {

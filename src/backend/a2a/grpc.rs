@@ -171,7 +171,9 @@ fn length(bytes: &[u8]) -> Option<usize> {
 fn check(bytes: &[u8]) -> Exchanged<()> {
     if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
-        return Err(A2aFailure::unclear("its response is compressed, which the bridge has not asked for"));
+        return Err(A2aFailure::unclear(
+            "its response is compressed, which the bridge has not asked for",
+        ));
     }
     let length = length(bytes).unwrap_or_default().max(bytes.len().saturating_sub(PREFIX));
     if length > MAX_MESSAGE {

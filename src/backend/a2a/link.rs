@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use a2a::error_code::{TASK_NOT_CANCELABLE, TASK_NOT_FOUND};
-use http::{HeaderValue, StatusCode};
 use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
@@ -34,8 +34,7 @@ const CANCEL_WAITS: [u64; 4] = [1, 2, 4, 8];
 /// The media type of the HTTP+JSON binding of 1.0, beside `application/json`.
 const A2A_JSON: &str = "application/a2a+json";
 /// What a reply may be. Strict servers refuse a request that takes none of their types.
-const ONE_RESULT: HeaderValue =
-    HeaderValue::from_static("application/json, application/a2a+json");
+const ONE_RESULT: HeaderValue = HeaderValue::from_static("application/json, application/a2a+json");
 const EVENTS: HeaderValue =
     HeaderValue::from_static("text/event-stream, application/json, application/a2a+json");
 

@@ -164,8 +164,7 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
     let mut content = Content::Stated;
     if texts.artifacts.is_empty() && texts.closing.is_empty() {
         texts.history = text(&last_words(task), encoding, false, &mut files);
-        content =
-            if texts.history.is_empty() { Content::None } else { Content::History };
+        content = if texts.history.is_empty() { Content::None } else { Content::History };
     }
     texts.files = files.files;
     Ok(Reply { task_id, context_id, outcome: state.outcome(texts), content })
@@ -286,7 +285,7 @@ fn text<'a, 'b: 'a>(
 }
 
 /// What a message of the agent says, in one text without its files.
-pub fn said(message: &Members<'_>, encoding: PartEncoding) -> String {
+pub(super) fn text_of_message(message: &Members<'_>, encoding: PartEncoding) -> String {
     text([message], encoding, false, &mut Attachments::of_an_error())
 }
 

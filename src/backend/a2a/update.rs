@@ -67,9 +67,7 @@ impl Event<'_> {
     /// How far the work is, as this event tells.
     pub(super) fn stage(&self) -> Stage {
         match &self.update {
-            Update::Task(task) => {
-                stated(task, "status").map_or(Stage::Unfinished, result::stage)
-            }
+            Update::Task(task) => stated(task, "status").map_or(Stage::Unfinished, result::stage),
             Update::Status(status) => result::stage(status),
             Update::Message(_) if self.task_id.is_none() => Stage::Ended,
             Update::Message(_) | Update::Artifact(_) => Stage::Unfinished,
@@ -184,7 +182,10 @@ mod tests {
             (r#"{"kind":"message","taskId":"t","parts":[]}"#, "t : message"),
             (r#"{"msg":{"contextId":"c","content":[]}}"#, " c: message"),
             (r#"{"parts":[]}"#, " : message"),
-            (r#"{"kind":"status-update","taskId":"t","contextId":"c","status":{"a":1}}"#, r#"t c: {"a":1}"#),
+            (
+                r#"{"kind":"status-update","taskId":"t","contextId":"c","status":{"a":1}}"#,
+                r#"t c: {"a":1}"#,
+            ),
             (r#"{"kind":"status-update","task_id":"t","context_id":"c","status":{}}"#, "t c: {}"),
             (r#"{"statusUpdate":{"taskId":"t","status":{}}}"#, "t : {}"),
             (r#"{"taskId":"t","status":{}}"#, "t : {}"),

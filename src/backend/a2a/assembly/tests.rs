@@ -74,7 +74,9 @@ async fn words_are_the_answer_where_nothing_was_made() {
     assert_eq!(text(&[BEGUN, &looking, &answer, &answer, ENDED]).await, "looking\n42");
     assert_eq!(text(&[BEGUN, &looking, &piece("made", ""), ENDED]).await, "made");
     let message = |text: &str| {
-        format!(r#"{{"kind":"message","message_id":"m","task_id":"t","parts":[{{"text":"{text}"}}]}}"#)
+        format!(
+            r#"{{"kind":"message","message_id":"m","task_id":"t","parts":[{{"text":"{text}"}}]}}"#
+        )
     };
     assert_eq!(text(&[BEGUN, &message("on"), &message("e"), ENDED]).await, "one");
     // The whole task says it again.

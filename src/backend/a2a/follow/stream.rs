@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{FIRST_WAIT, Following, LONGEST_WAIT, MISS_WAIT, Stall, Stale, WAIT_GROWTH};
+use super::{FIRST_WAIT, Following, LONGEST_WAIT, MISS_WAIT, Stale, Stall, WAIT_GROWTH};
 use crate::backend::a2a::assembly::Assembly;
 use crate::backend::a2a::events::EventStream;
 use crate::backend::a2a::failure::{A2aFailure, Exchanged};
@@ -18,7 +18,7 @@ use crate::backend::a2a::link::Opened;
 use crate::backend::a2a::result::{Content, PartEncoding, Reply, Stage};
 use crate::backend::a2a::update::{Event, UnknownEvent, Update};
 use crate::backend::a2a::wire::Operation;
-use crate::backend::a2a::{result, said, update};
+use crate::backend::a2a::{progress_text, result, update};
 use crate::backend::{CallError, Called, TASK_SILENCE};
 
 /// How long a stream may be silent before the task is asked for. A proxy may hold its events back,
@@ -45,12 +45,14 @@ const STALL_PATIENCE: Duration = Duration::from_secs(10);
 /// How a stream has ended for the bridge.
 enum StreamEnd {
     /// The events tell of the end of the task, or of its question.
-    Told,
+    Complete,
     /// A look at the task has found its end.
-    Found(Reply),
+    Polled(Reply),
     /// The agent has reported an error in the middle.
     Refused(A2aFailure),
     /// It ended before the task did.
+    Cut(A2aFailure),
+    /// It cannot be trusted.
     Broken(A2aFailure),
 }
 
@@ -62,23 +64,27 @@ impl Following<'_> {
     ///    task itself has the result.
     /// 3. Without a task, nothing can be asked for. The message is not sent again, as the agent may
     ///    have taken it.
-    pub(in crate::backend::a2a) async fn stream(&mut self, events: EventStream) -> Exchanged<Reply> {
+    pub(in crate::backend::a2a) async fn stream(
+        &mut self,
+        events: EventStream,
+    ) -> Exchanged<Reply> {
         let mut assembly = Assembly::new(self.link.encoding());
         let mut events = events;
         let (end, heard) = self.read(&mut events, &mut assembly).await?;
+        let is_cut = matches!(end, StreamEnd::Cut(_));
         match end {
-            StreamEnd::Found(reply) => Ok(self.conclude(reply).await),
-            StreamEnd::Told => {
+            StreamEnd::Polled(reply) => Ok(self.conclude(reply).await),
+            StreamEnd::Complete => {
                 self.drain(events);
-                self.told(&assembly).await
+                self.complete(&assembly).await
             }
             StreamEnd::Refused(failure) => {
                 drop(events);
-                self.refused_in_the_middle(failure, &assembly).await
+                self.error_in_the_middle(failure, &assembly).await
             }
-            StreamEnd::Broken(failure) => {
+            StreamEnd::Cut(failure) | StreamEnd::Broken(failure) => {
                 drop((events, assembly));
-                if heard.elapsed() < FRESH && self.link.endpoint.generation == Generation::V03 {
+                if is_cut && heard.elapsed() < FRESH && self.is_of_0_3() {
                     self.stall = Stall::Suspected { until: Instant::now() + STALL_PATIENCE };
                 }
                 tracing::debug!(backend = %self.link.settings.name, ?failure, "a stream broke");
@@ -86,6 +92,10 @@ impl Following<'_> {
                 Ok(self.reopen(failure.after_sending()).await?)
             }
         }
+    }
+
+    fn is_of_0_3(&self) -> bool {
+        self.link.endpoint.generation == Generation::V03
     }
 
     /// Waits for the end of a task that an earlier process has begun. If there is no task, the error
@@ -117,13 +127,13 @@ impl Following<'_> {
             let next = match patience {
                 Some(patience) => match timeout(patience, events.next()).await {
                     Ok(next) => next,
-                    Err(_elapsed) => return Ok((StreamEnd::Told, heard)),
+                    Err(_elapsed) => return Ok((StreamEnd::Complete, heard)),
                 },
                 None => tokio::select! {
                     biased;
                     next = events.next() => next,
-                    found = self.watch() => {
-                        let end = found.map_or_else(StreamEnd::Broken, StreamEnd::Found);
+                    reply = self.watch() => {
+                        let end = reply.map_or_else(StreamEnd::Broken, StreamEnd::Polled);
                         return Ok((end, heard));
                     }
                 },
@@ -136,14 +146,19 @@ impl Following<'_> {
                         Err(failure) => failure,
                     }
                 }
-                Ok(None) => A2aFailure::unclear("its reply ended before its task did"),
+                Ok(None) if stage == Stage::Unfinished => {
+                    let failure = A2aFailure::unclear("its reply ended before its task did");
+                    return Ok((StreamEnd::Cut(failure), heard));
+                }
+                Ok(None) => return Ok((StreamEnd::Complete, heard)),
                 Err(failure) => failure,
             };
             let end = match failure {
-                _ if stage != Stage::Unfinished => StreamEnd::Told,
+                _ if stage != Stage::Unfinished => StreamEnd::Complete,
                 too_much @ A2aFailure::Call(CallError::NotRead(_)) => return Err(too_much),
                 refused @ A2aFailure::Refused { .. } if assembly.is_empty() => return Err(refused),
                 refused @ A2aFailure::Refused { .. } => StreamEnd::Refused(refused),
+                lost @ A2aFailure::Call(CallError::Lost(_)) => StreamEnd::Cut(lost),
                 broken => StreamEnd::Broken(broken),
             };
             return Ok((end, heard));
@@ -194,8 +209,8 @@ impl Following<'_> {
         if !is_snapshot {
             self.stall = Stall::No;
         }
-        if let Some(text) = said::of_event(&event, self.link.encoding()) {
-            self.says(text);
+        if let Some(text) = progress_text::of_event(&event, self.link.encoding()) {
+            self.report(text);
         }
         assembly.take(event).await
     }
@@ -223,7 +238,7 @@ impl Following<'_> {
     }
 
     /// The result of a stream that was whole.
-    async fn told(&mut self, assembly: &Assembly) -> Exchanged<Reply> {
+    async fn complete(&mut self, assembly: &Assembly) -> Exchanged<Reply> {
         let reply = assembly.reply()?;
         if let (Some(why), Some(task)) = (assembly.doubt(), self.task.clone()) {
             tracing::debug!(backend = %self.link.settings.name, task, why, "the stream is not trusted");
@@ -242,7 +257,7 @@ impl Following<'_> {
     /// The agent has reported an error after the task had begun: the task itself says more, if it
     /// has ended. Otherwise the error is the end: an agent that has failed does not always say so
     /// in its task.
-    async fn refused_in_the_middle(
+    async fn error_in_the_middle(
         &mut self,
         failure: A2aFailure,
         assembly: &Assembly,
@@ -283,15 +298,18 @@ impl Following<'_> {
                 Ok(Opened::Events(mut events)) => {
                     let mut assembly = Assembly::new(self.link.encoding());
                     match self.read(&mut events, &mut assembly).await {
-                        Ok((StreamEnd::Found(reply), _)) => return Ok(self.conclude(reply).await),
-                        Ok((StreamEnd::Told, _)) => self.drain(events),
+                        Ok((StreamEnd::Polled(reply), _)) => return Ok(self.conclude(reply).await),
+                        Ok((StreamEnd::Complete, _)) => self.drain(events),
                         Ok((StreamEnd::Broken(failure), _)) if self.stall == Stall::Certain => {
                             return Err(failure.after_sending());
                         }
-                        Ok((StreamEnd::Broken(_), _)) => {}
+                        Ok((StreamEnd::Cut(_) | StreamEnd::Broken(_), _)) => {}
+                        Ok((StreamEnd::Refused(failure), _)) => {
+                            return Ok(self.error_in_the_middle(failure, &assembly).await?);
+                        }
                         // The agent does not open the stream of this task: it cannot, or the task
                         // has just ended.
-                        Ok((StreamEnd::Refused(_), _)) | Err(A2aFailure::Refused { .. }) => {
+                        Err(A2aFailure::Refused { .. }) => {
                             return self.poll(FIRST_WAIT, otherwise).await;
                         }
                         Err(failure) => return Err(failure.after_sending()),
@@ -313,7 +331,7 @@ impl Following<'_> {
     }
 
     /// Passes on what the agent says of its work.
-    fn says(&self, text: String) {
+    fn report(&self, text: String) {
         let text = self.call.progress.tell(text);
         self.call.recorder.progressed(&text);
     }
@@ -331,7 +349,7 @@ fn failure_without_task(
     if !result::is_failed(status) || !assembly.is_in(event.context_id.as_deref()?) {
         return None;
     }
-    let text = said::of_event(event, encoding)?;
+    let text = progress_text::of_event(event, encoding)?;
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     Some(A2aFailure::Refused { code: None, status, text, pause: None })
 }

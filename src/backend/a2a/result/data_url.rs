@@ -52,9 +52,9 @@ mod tests {
             ("https://a.test/x,y", None),
             ("data", None),
         ] {
-            let found = DataUrl::read(url);
-            let found = found.as_ref().map(|data| (data.mime_type.unwrap(), &*data.base64));
-            assert_eq!(found, expected, "{url}");
+            let data_url = DataUrl::read(url);
+            let content = data_url.as_ref().map(|data| (data.mime_type.unwrap(), &*data.base64));
+            assert_eq!(content, expected, "{url}");
         }
     }
 }

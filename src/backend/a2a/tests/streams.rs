@@ -77,8 +77,14 @@ fn status(state: &str) -> String {
 
 /// A stream that tells all of a task.
 fn whole() -> String {
-    [begun(), says("looking"), piece("do", false), piece("ne", true), status("TASK_STATE_COMPLETED")]
-        .concat()
+    [
+        begun(),
+        says("looking"),
+        piece("do", false),
+        piece("ne", true),
+        status("TASK_STATE_COMPLETED"),
+    ]
+    .concat()
 }
 
 fn stream(text: &str, end: StreamEnd) -> Reply {
@@ -394,11 +400,9 @@ async fn agent_that_does_not_stream_after_all_is_asked_otherwise_from_then_on() 
 #[tokio::test]
 async fn agent_that_only_waits_is_waited_for() {
     for code in [-32004, -32602] {
-        let agent = json_rpc(move |seen| {
-            match seen.body.contains(r#""returnImmediately":true"#) {
-                true => Reply::json(refusal(code)),
-                false => result(&json!({"message": {"parts": [{"text": "hi"}]}})),
-            }
+        let agent = json_rpc(move |seen| match seen.body.contains(r#""returnImmediately":true"#) {
+            true => Reply::json(refusal(code)),
+            false => result(&json!({"message": {"parts": [{"text": "hi"}]}})),
         })
         .await;
         let peer = dial(&agent).await;
@@ -456,8 +460,10 @@ async fn whole_task_behind_its_last_status_is_read() {
             let text = [
                 named(json!({"kind": "status-update", "task_id": "t1", "context_id": "c1",
                     "status": {"state": "working"}, "final": false})),
-                named(json!({"kind": "message", "message_id": "m", "task_id": "t1", "role": "agent",
-                    "parts": [{"kind": "text", "text": "do"}]})),
+                named(
+                    json!({"kind": "message", "message_id": "m", "task_id": "t1", "role": "agent",
+                    "parts": [{"kind": "text", "text": "do"}]}),
+                ),
                 named(json!({"kind": "status-update", "task_id": "t1", "context_id": "c1",
                     "status": {"state": "completed"}, "final": true})),
                 named(json!({"kind": "task", "id": "t1", "context_id": "c1",
@@ -538,7 +544,8 @@ async fn answer_in_the_history_alone_is_asked_for() {
 
 #[tokio::test]
 async fn request_has_the_types_that_the_card_and_the_server_want() {
-    let card = card().replace("\"big\"", r#""defaultOutputModes":["text/plain","image/png"],"big""#);
+    let card =
+        card().replace("\"big\"", r#""defaultOutputModes":["text/plain","image/png"],"big""#);
     let agent = Agent::start(move |seen| match seen.path.as_str() {
         "/.well-known/agent-card.json" => Reply::json(card.clone()),
         _ if seen.header("content-type") != "application/a2a+json" => Reply::status(415),

@@ -22,8 +22,14 @@ fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
     (format!("{method} {url}"), body.to_string())
 }
 
-const MESSAGE: Message<'_> =
-    Message { text: "a \"b\"", id: "m1", context: None, task: None, output_modes: &[], trace: None };
+const MESSAGE: Message<'_> = Message {
+    text: "a \"b\"",
+    id: "m1",
+    context: None,
+    task: None,
+    output_modes: &[],
+    trace: None,
+};
 const SEND: Operation<'_> = Operation::Send(MESSAGE, Reply::WhenDone);
 const NEXT: Operation<'_> =
     Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::AtOnce);

@@ -20,8 +20,7 @@ fn bytes(hex: &str) -> Bytes {
 
 #[test]
 fn requests_are_those_of_the_official_library() {
-    let full =
-        wire::Message { context: Some("c"), task: Some("t"), text: "hi é", ..BARE };
+    let full = wire::Message { context: Some("c"), task: Some("t"), text: "hi é", ..BARE };
     let acme = Some("acme");
     for (operation, tenant, method_name, expected) in [
         (

@@ -15,13 +15,13 @@ pub(super) fn of_event(event: &Event<'_>, encoding: PartEncoding) -> Option<Stri
     let text = match &event.update {
         Update::Task(_) => return None,
         Update::Message(message) => {
-            result::said(&Members::read(message.get()).ok()?, encoding)
+            result::text_of_message(&Members::read(message.get()).ok()?, encoding)
         }
         Update::Status(status) => match member(status.get(), "message") {
-            Some(message) => result::said(&Members::read(message.get()).ok()?, encoding),
+            Some(message) => result::text_of_message(&Members::read(message.get()).ok()?, encoding),
             None => return state(&string_member(status.get(), "state")?),
         },
-        Update::Artifact(update) => result::said(&update.artifact, encoding),
+        Update::Artifact(update) => result::text_of_message(&update.artifact, encoding),
     };
     Some(visible::line(text.trim(), MAX_TEXT)).filter(|text| !text.is_empty())
 }
