@@ -105,14 +105,14 @@ impl Assembly {
         }
         let artifacts = task.objects("artifacts");
         if !artifacts.is_empty() {
-            let artifacts = artifacts.iter().map(|one| Sequence::new(artifact_id(one), one));
-            let earlier = std::mem::replace(&mut self.artifacts, artifacts.collect());
+            let sequences = artifacts.iter().map(|one| Sequence::new(artifact_id(one), one));
+            let earlier = std::mem::replace(&mut self.artifacts, sequences.collect());
             self.bytes = self.bytes - total(&earlier) + total(&self.artifacts);
         }
         let history = result::last_words(task);
         if !history.is_empty() {
-            let messages = history.iter().map(|one| Sequence::new(message_id(one), one));
-            let earlier = std::mem::replace(&mut self.messages, messages.collect());
+            let sequences = history.iter().map(|one| Sequence::new(message_id(one), one));
+            let earlier = std::mem::replace(&mut self.messages, sequences.collect());
             self.bytes = self.bytes - total(&earlier) + total(&self.messages);
         }
     }
@@ -197,13 +197,12 @@ impl Assembly {
     }
 
     /// The reply of an agent that has reported `error` in the place of an end.
-    pub(super) fn failed(&self, error: &str) -> Exchanged<Option<Reply>> {
+    pub(super) fn failed(&self, error: &str) -> Exchanged<Reply> {
         let parts = format!("[{{\"text\":{}}}]", quoted(error));
-        let status = format!("{{\"state\":\"failed\",\"message\":{{\"parts\":{parts}}}}}");
-        let status = RawValue::from_string(status).expect("the members are JSON");
-        let reply = result::read(&self.task(&status), self.encoding, false)
-            .map_err(|error| A2aFailure::unclear(error.to_string()))?;
-        Ok(Some(reply))
+        let json = format!("{{\"state\":\"failed\",\"message\":{{\"parts\":{parts}}}}}");
+        let status = RawValue::from_string(json).expect("the members are JSON");
+        result::read(&self.task(&status), self.encoding, false)
+            .map_err(|error| A2aFailure::unclear(error.to_string()))
     }
 
     /// How far the work is, as far as events have told.

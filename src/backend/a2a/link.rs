@@ -68,7 +68,7 @@ pub(super) struct Habits {
 /// The reply to a request.
 pub(super) enum Opened {
     Result(Box<RawValue>),
-    Events(EventStream),
+    Events(Box<EventStream>),
 }
 
 impl Link {
@@ -98,7 +98,8 @@ impl Link {
             return match operation.answers() {
                 Answers::One => grpc::result(response, operation).await.map(Opened::Result),
                 Answers::Many => {
-                    Ok(Opened::Events(EventStream::Grpc(grpc::Messages::new(response))))
+                    let messages = grpc::Messages::new(response);
+                    Ok(Opened::Events(Box::new(EventStream::Grpc(messages))))
                 }
             };
         }
@@ -107,7 +108,8 @@ impl Link {
             return Err(self.encoded(status, &encoding));
         }
         if events::is_event_stream(&response) {
-            return Ok(Opened::Events(EventStream::sse(self.endpoint.binding, response)));
+            let events = EventStream::sse(self.endpoint.binding, response);
+            return Ok(Opened::Events(Box::new(events)));
         }
         let asked = http_client::retry_after(response.headers(), clock::now());
         let media_type = http_client::media_type(response.headers()).to_owned();

@@ -28,7 +28,7 @@ pub(super) fn of_event(event: &Event<'_>, encoding: PartEncoding) -> Option<Stri
 
 /// The state of a task, as people read it.
 fn state(name: &str) -> Option<String> {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    let name = name.strip_prefix("task-state-").unwrap_or(&name);
+    let lower = name.to_ascii_lowercase().replace('_', "-");
+    let name = lower.strip_prefix("task-state-").unwrap_or(&lower);
     Some(visible::line(name, MAX_TEXT)).filter(|name| !name.is_empty())
 }

@@ -134,8 +134,10 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
 
 fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let status = task.object("status");
-    let state_name = status.as_ref().and_then(|status| status.string("state"));
-    let state_name = state_name.ok_or(Unreadable::NoState)?;
+    let state_name = status
+        .as_ref()
+        .and_then(|status| status.string("state"))
+        .ok_or(Unreadable::NoState)?;
     let task_id = id(task, &["id"]);
     let context_id = id(task, CONTEXT_ID);
     let Some(state) = TaskState::parse(&state_name) else {
@@ -224,8 +226,10 @@ impl TaskState {
         match self {
             Self::Unfinished => Outcome::Unfinished,
             Self::Completed => {
-                let text = lines(&[&history, &artifacts, &closing]);
-                let text = if text.is_empty() { EMPTY_TASK.to_owned() } else { text };
+                let mut text = lines(&[&history, &artifacts, &closing]);
+                if text.is_empty() {
+                    EMPTY_TASK.clone_into(&mut text);
+                }
                 Outcome::Final(Answer::Result { text, files })
             }
             Self::Interrupted(request) => {

@@ -179,13 +179,13 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
             (Method::GET, ["tasks".into(), format!("{id}:subscribe").into()])
         }
     };
-    let body = match operation {
+    let json = match operation {
         Operation::Send(message, reply) => Some(send(endpoint, message, Some(reply))),
         Operation::Stream(message) => Some(send(endpoint, message, None)),
         Operation::CancelTask(_) => Some(json!({})),
         Operation::GetTask(_) | Operation::GetHistory(_) | Operation::Subscribe(_) => None,
     };
-    let body = body.map(|mut body| {
+    let body = json.map(|mut body| {
         if operation.message().is_some() {
             set_tenant(&mut body, endpoint);
         }
@@ -295,9 +295,11 @@ pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Exchanged {
     // In this binding, an error has the form that it has in a body.
     let error = Members::read(data).ok().and_then(|event| event.object("error"));
     let Some(error) = error else { return decode(binding, StatusCode::OK, data.as_bytes()) };
-    let status = error.get("code").and_then(|code| serde_json::from_str(code.get()).ok());
-    let status = status.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = error
+        .get("code")
+        .and_then(|code| serde_json::from_str(code.get()).ok())
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let text = cut(&format!("A2A error {}: {message}", status.as_u16()));
     Err(A2aFailure::Refused { code: reason(&error), status, text, pause: None })

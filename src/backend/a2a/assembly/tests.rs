@@ -95,7 +95,7 @@ async fn message_without_a_task_is_the_reply() {
 #[tokio::test]
 async fn failure_keeps_what_was_made() {
     let assembly = assembled(&[BEGUN, &piece("letter 1 was sent", "")]).await;
-    let reply = assembly.failed("A2A error -32603: boom").unwrap().unwrap();
+    let reply = assembly.failed("A2A error -32603: boom").unwrap();
     let Outcome::Final(Answer::Error(text)) = reply.outcome else { panic!("{reply:?}") };
     assert!(text.starts_with("A2A error -32603: boom\n"), "{text}");
     assert!(text.ends_with("\nletter 1 was sent"), "{text}");

@@ -15,11 +15,12 @@ use crate::backend::a2a::events::EventStream;
 use crate::backend::a2a::failure::{A2aFailure, Exchanged};
 use crate::backend::a2a::interface::Generation;
 use crate::backend::a2a::link::Opened;
-use crate::backend::a2a::result::{Content, PartEncoding, Reply, Stage};
+use crate::backend::a2a::result::{Content, Outcome, PartEncoding, Reply, Stage};
 use crate::backend::a2a::update::{Event, UnknownEvent, Update};
 use crate::backend::a2a::wire::Operation;
 use crate::backend::a2a::{progress_text, result, update};
 use crate::backend::{CallError, Called, TASK_SILENCE};
+use crate::model::Answer;
 
 /// How long a stream may be silent before the task is asked for. A proxy may hold its events back,
 /// and the call's time-out is extended by signs of life alone.
@@ -66,10 +67,9 @@ impl Following<'_> {
     ///    have taken it.
     pub(in crate::backend::a2a) async fn stream(
         &mut self,
-        events: EventStream,
+        mut events: Box<EventStream>,
     ) -> Exchanged<Reply> {
         let mut assembly = Assembly::new(self.link.encoding());
-        let mut events = events;
         let (end, heard) = self.read(&mut events, &mut assembly).await?;
         let is_cut = matches!(end, StreamEnd::Cut(_));
         match end {
@@ -256,22 +256,27 @@ impl Following<'_> {
 
     /// The agent has reported an error after the task had begun: the task itself says more, if it
     /// has ended. Otherwise the error is the end: an agent that has failed does not always say so
-    /// in its task.
+    /// in its task, or why.
     async fn error_in_the_middle(
         &mut self,
         failure: A2aFailure,
         assembly: &Assembly,
     ) -> Exchanged<Reply> {
+        let A2aFailure::Refused { text, .. } = &failure else { return Err(failure) };
         if let Some(task) = self.task.clone()
             && let Ok(Some(reply)) = self.look(&task).await
         {
-            return Ok(self.conclude(reply).await);
+            match reply.outcome {
+                Outcome::Final(Answer::Error(_)) if reply.content == Content::None => {}
+                Outcome::Final(Answer::Error(reason)) => {
+                    let outcome = Outcome::Final(Answer::Error(format!("{text}\n{reason}")));
+                    return Ok(self.done(Reply { outcome, ..reply }));
+                }
+                _ => return Ok(self.conclude(reply).await),
+            }
         }
-        let A2aFailure::Refused { text, .. } = &failure else { return Err(failure) };
-        match assembly.failed(text)? {
-            Some(reply) => Ok(self.done(reply)),
-            None => Err(failure),
-        }
+        let reply = assembly.failed(text)?;
+        Ok(self.done(reply))
     }
 
     /// Asks for the task, and opens its stream again while it has not ended. The look comes first:
@@ -325,7 +330,7 @@ impl Following<'_> {
     }
 
     /// Reads the rest of a stream in the background.
-    fn drain(&self, events: EventStream) {
+    fn drain(&self, events: Box<EventStream>) {
         let rest = async move { drop(timeout(DRAIN_PATIENCE, events.drain()).await) };
         drop(self.tracker.spawn(rest));
     }

@@ -31,6 +31,8 @@ impl Recorder for Notes {
     }
 }
 
+type MakeReply = fn() -> Reply;
+
 fn noted() -> (Arc<Notes>, ToolCall) {
     let notes = Arc::new(Notes::default());
     let call = ToolCall { recorder: notes.clone(), ..hello() };
@@ -153,7 +155,8 @@ async fn stream_that_breaks_at_any_byte_is_neither_sent_again_nor_joined() {
     let agent = streamer(move |seen| match method(seen).as_str() {
         "SendStreamingMessage" => {
             let place = place_of_agent.load(Ordering::SeqCst);
-            stream(&whole()[..place], StreamEnd::Broken)
+            let text = whole();
+            Reply::event_bytes(text.as_bytes().get(..place).unwrap(), StreamEnd::Broken)
         }
         "GetTask" => completed(),
         other => panic!("{other}"),
@@ -300,6 +303,27 @@ async fn error_in_the_middle_is_told_at_once_with_what_was_made() {
 }
 
 #[tokio::test]
+async fn failed_task_without_a_reason_has_the_one_of_its_stream() {
+    let mute = || result(&json!({"id": "t1", "status": {"state": "TASK_STATE_FAILED"}}));
+    let spoken = || result(&task("TASK_STATE_FAILED", "letter 1"));
+    let replies: [(MakeReply, &str); 2] =
+        [(mute, "A2A error -32603: no"), (spoken, "A2A error -32603: no\nthe agent failed")];
+    for (reply, expected) in replies {
+        let agent = streamer(move |seen| match method(seen).as_str() {
+            "SendStreamingMessage" => {
+                let error = format!("data: {}\n\n", refusal(-32603));
+                stream(&[begun(), error].concat(), StreamEnd::Closed)
+            }
+            _ => reply(),
+        })
+        .await;
+        let answer = dial(&agent).await.call(hello()).await.unwrap().answer;
+        let Answer::Error(text) = answer else { panic!("{answer:?}") };
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn failure_under_an_id_of_its_own_is_told_at_once() {
     let failed = |context: &str| {
         event(&json!({"statusUpdate": {"taskId": "t9", "contextId": context, "status": {
@@ -375,7 +399,7 @@ async fn stream_that_is_held_back_does_not_hide_the_end() {
 
 #[tokio::test]
 async fn agent_that_does_not_stream_after_all_is_asked_otherwise_from_then_on() {
-    let refusals: [fn() -> Reply; 5] = [
+    let refusals: [MakeReply; 5] = [
         || Reply::json(refusal(-32601)),
         || Reply::json(refusal(-32004)),
         || Reply::status(405),
@@ -566,7 +590,7 @@ async fn request_has_the_types_that_the_card_and_the_server_want() {
 
 #[tokio::test]
 async fn reply_that_cannot_be_read_says_why() {
-    let replies: [(fn() -> Reply, &str); 3] = [
+    let replies: [(MakeReply, &str); 3] = [
         (|| Reply::json("\u{1f}\u{8b}".to_owned()).with("content-encoding", "gzip"), "(gzip)"),
         (|| Reply::json("<p>".to_owned()).with("content-type", "text/html"), "type text/html"),
         (|| stream("", StreamEnd::Closed), "ended before its task did"),
