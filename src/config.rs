@@ -484,6 +484,8 @@ pub struct A2a {
     pub binding: Option<A2aBinding>,
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
+    /// Whether each message waits for its reply until the task is done: no stream, no polls.
+    pub blocking: bool,
     pub oauth: Option<Arc<ClientCredentials>>,
     pub tls: Option<Tls>,
     /// The required signers of the card; `None`: signatures are not checked.

@@ -493,6 +493,10 @@ impl Recorder for CallRecorder {
         }
     }
 
+    fn progressed(&self, text: &str) {
+        self.shown.get().inspect(|call| call.progressed(text));
+    }
+
     fn is_left(&self) -> bool {
         self.keeping.leaving.is_cancelled()
     }

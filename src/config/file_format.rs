@@ -385,6 +385,10 @@ backend_entry! {
         /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
         /// port of the same host, which gRPC often has, counts as another host.
         pub allow_hosts: Option<List<String>>,
+        /// `true`: each message waits for its reply until the task is done, without a stream or
+        /// polls. For agents that need it: after a break or a restart, the outcome of a call is
+        /// unknown, and proxies may cut a long reply.
+        pub blocking: Option<At<bool>>,
         /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which
         /// its one tool has, or a rule for some messages.
         pub approve: Option<At<Globs>>,

@@ -256,6 +256,13 @@ pub fn answer_unreadable(backend: &BackendName) -> String {
     )
 }
 
+pub fn outcome_unclear(backend: &BackendName, why: impl Display) -> String {
+    format!(
+        "{OUTCOME_UNKNOWN}: `{backend}` has the call, but {why}. The call may or may not have taken \
+         effect; check before you repeat it."
+    )
+}
+
 pub fn answer_too_large(backend: &BackendName, why: impl Display) -> String {
     format!(
         "{OUTCOME_UNKNOWN}: `{backend}` gave an answer that is too large: {why}. The call has \

@@ -88,6 +88,7 @@ impl CallFailure {
             | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
             Self::Call(CallError::Refused(_) | CallError::RefusedWith { .. }) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
+            Self::Call(CallError::Unclear { ending, .. }) => *ending,
         }
     }
 
@@ -104,7 +105,9 @@ impl CallFailure {
         match self {
             Self::TimedOut(waited) => sentences::read_timed_out(name, seconds(*waited)),
             Self::Call(CallError::Lost(_)) => sentences::read_lost(name),
-            Self::Call(CallError::Unreadable(_)) => sentences::read_unreadable(name),
+            Self::Call(CallError::Unreadable(_) | CallError::Unclear { .. }) => {
+                sentences::read_unreadable(name)
+            }
             Self::Call(CallError::NotRead(why)) => sentences::read_too_large(name, why),
             _ => self.for_model(name),
         }
@@ -135,6 +138,7 @@ impl CallFailure {
             Self::TimedOut(waited) => sentences::call_timed_out(name, seconds(*waited)),
             Self::Call(CallError::Lost(_)) => sentences::connection_lost(name),
             Self::Call(CallError::Unreadable(_)) => sentences::answer_unreadable(name),
+            Self::Call(CallError::Unclear { why, .. }) => sentences::outcome_unclear(name, why),
             Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => {
                 sentences::answer_too_large(name, why)
             }

@@ -158,6 +158,7 @@ impl Followed<'_> {
                     | CallError::Lost(why)
                     | CallError::Refused(why)
                     | CallError::RefusedWith { why, .. }
+                    | CallError::Unclear { why, .. }
                     | CallError::Unreadable(why),
                 ) => why,
             };

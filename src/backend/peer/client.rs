@@ -164,6 +164,24 @@ mod tests {
         (progress, permitted, client, questions)
     }
 
+    #[test]
+    fn words_of_a_peer_reach_a_client_that_asked_for_progress() {
+        let (asks, _questions) = mpsc::channel(1);
+        let (reports, mut told) = mpsc::channel(2);
+        let (app, stop) = (AppName::from("a"), CancellationToken::new());
+        let client = McpClient::new(&app, Some(reports), asks, Modes::default(), stop);
+        let request = Arc::new(fake::request("t", "{}"));
+        let permitted = Permitted::new() as _;
+        let progress = Progress::new(Some(Arc::new(client)), None, permitted, request);
+        for text in ["a", "\"b\"", "a slow client misses this"] {
+            assert_eq!(progress.tell(text.to_owned()), text);
+        }
+        let mut next = || told.try_recv().map(|params| params.get().to_owned());
+        assert_eq!(next().unwrap(), r#"{"message":"a","progress":1}"#);
+        assert_eq!(next().unwrap(), r#"{"message":"\"b\"","progress":2}"#);
+        assert!(next().is_err());
+    }
+
     #[tokio::test]
     async fn questions_are_counted_until_the_last_is_answered() {
         let (progress, _permitted, client, mut questions) = asking();

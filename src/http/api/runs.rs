@@ -74,12 +74,15 @@ pub(super) struct ShownCall<'a> {
     posted_ms: Option<u64>,
 }
 
-/// What a call was made with, and its answer: the first 4 KiB of each.
+/// What a call was made with, its answer, and what its peer has said of its work last: the first
+/// 4 KiB of each.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CallTexts<'a> {
     arguments: &'a str,
     /// Empty as long as there is none.
     answer: &'a str,
+    /// Empty if the peer says nothing, as most do.
+    progress: &'a str,
 }
 
 /// The options of an attachment.
@@ -413,7 +416,8 @@ impl Api {
             let message = "There is no such call; GET /v1/calls lists them.";
             return Err(response::error(Code::NotFound, message));
         };
-        let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
+        let HistoryEntry { arguments, answer, progress, .. } = &call;
+        let texts = CallTexts { arguments, answer, progress };
         Ok(response::json(&texts))
     }
 }

@@ -355,7 +355,9 @@ async fn failed_request_is_judged_by_its_status() {
             }
             CallError::Lost(_) => "lost".to_owned(),
             CallError::NotSent(_) | CallError::NoSession(_) => "not sent".to_owned(),
-            CallError::Unreadable(_) | CallError::NotRead(_) => "unreadable".to_owned(),
+            CallError::Unreadable(_) | CallError::Unclear { .. } | CallError::NotRead(_) => {
+                "unreadable".to_owned()
+            }
         });
     }
     assert_eq!(

@@ -73,10 +73,20 @@ async function opened(place, call) {
   const told = stages(call).filter(([, ms]) => ms > 0).map(([kind, ms]) => `${STAGES[kind] ?? STAGES.done} ${took(ms)}`);
   place.append(make("div", "track whole", staged(call)), make("p", "soft", told.join(", ")));
   if (!state.status.operator) return;
+  const texts = make("div", "");
+  place.append(texts);
+  await readTexts(place, call, texts);
+}
+
+/** Shows the texts of an open call, and again every second as long as it runs: its agent may say how far it is. */
+async function readTexts(place, call, texts) {
   const response = await fetch(`/v1/calls/${call.number}`, { headers: keyed() });
-  const { arguments: given, answer, message } = await response.json();
-  place.append(message ? make("p", "soft", message) : make("div", "", make("p", "soft", "Arguments"), make("pre", "", plain(given)),
-    make("p", "soft", "Answer"), make("pre", "", plain(answer || "none yet"))));
+  const { arguments: given, answer, progress, message } = await response.json();
+  const part = (title, text) => [make("p", "soft", title), make("pre", "", plain(text))];
+  texts.replaceChildren(...(message ? [make("p", "soft", message)] : [...part("Arguments", given),
+    ...(progress && !answer ? part("Progress", progress) : []), ...part("Answer", answer || "none yet")]));
+  const runs = !message && !answer && !state.calls.get(key(call))?.outcome;
+  if (runs && place.open && place.isConnected) setTimeout(() => readTexts(place, call, texts), 1000);
 }
 
 const STAGES = { waited: "for a person", queued: "queued", done: "at the backend", posting: "posted to MANTYX" };
