@@ -53,6 +53,10 @@ impl Lease {
     pub async fn lost(&self) {
         self.token.cancelled().await;
     }
+
+    pub fn is_lost(&self) -> bool {
+        self.token.is_cancelled()
+    }
 }
 
 /// A backend as it is configured.
@@ -487,10 +491,6 @@ impl Registry {
             let uri = own.shared_with(&slot.holder.snapshot.features)?.to_owned();
             Some(format!("Clients read {uri} from `{earlier}`, which has the same URI."))
         })
-    }
-
-    pub fn has(&self, name: &BackendName) -> bool {
-        self.inner.lock().slots.contains_key(name)
     }
 
     /// The tools that a new run can get now.

@@ -214,6 +214,7 @@ impl BackendManager {
                         }
                     };
                     let timing = watch::Sender::new(timing);
+                    let switch = handle.switch.reader();
                     let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
                         lease: lease.clone(),
@@ -225,6 +226,7 @@ impl BackendManager {
                         breaker,
                         asks: asked,
                         demand,
+                        switch,
                         redact: redact.clone(),
                     };
                     supervisors.push((supervisor, agent));

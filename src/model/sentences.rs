@@ -315,6 +315,13 @@ pub fn tool_not_listed(backend: &BackendName) -> String {
     )
 }
 
+pub fn backend_disabled(backend: &BackendName) -> String {
+    format!(
+        "The tools of `{backend}` are not available: the operator of the bridge has disabled it. Do \
+         without them, or tell the user."
+    )
+}
+
 pub fn backend_never_reached(backend: &BackendName) -> String {
     format!(
         "The tools of `{backend}` are not available: the bridge has not reached it since it \

@@ -24,6 +24,8 @@ pub(super) enum CallFailure {
     OverQuota(String),
     #[error("not connected")]
     NotConnected,
+    #[error("the operator has disabled the backend")]
+    Disabled,
     #[error("the backend was removed from the configuration")]
     Removed,
     #[error(transparent)]
@@ -73,6 +75,7 @@ impl CallFailure {
             Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected
+            | Self::Disabled
             | Self::Removed
             | Self::NotListed
             | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => Ending::Unavailable,
@@ -126,6 +129,7 @@ impl CallFailure {
             Self::NotConnected | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => {
                 sentences::backend_unreachable(name)
             }
+            Self::Disabled => sentences::backend_disabled(name),
             Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
             Self::NotApproved => sentences::approval_needed(name),

@@ -38,6 +38,11 @@ impl Supervisor {
         info!(backend = %self.lease.name, "idle: its next call starts it");
     }
 
+    /// Notes that the backend has no connection, as the operator has asked for it.
+    pub(super) fn switched(&self, phase: Phase) {
+        self.registry.write(&self.lease, |known| known.disconnects_as(phase));
+    }
+
     pub(super) fn ready(
         &self,
         connection: &Connection,

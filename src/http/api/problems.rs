@@ -290,6 +290,8 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     };
     let (otherwise, cure_of_failure) =
         match (backend.state.as_str(), backend.breaker.state.as_str()) {
+            // What the operator wants is no problem, nor is what its last calls were.
+            ("disabled", _) => (None, Cow::default()),
             ("down", _) if matches!(target, Target::Unresolved(_)) => {
                 (Some("It cannot be reached."), cures::unresolved(&why).into())
             }

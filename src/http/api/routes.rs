@@ -103,6 +103,15 @@ pub static ROUTES: &[OwnRoute] = &[
     post("/v1/backends/{name}/refresh", |api, incoming| Box::pin(api.refresh(incoming)))
         .access(Access::AppOrSession)
         .goes_on(),
+    post("/v1/backends/{name}/disable", |api, incoming| Box::pin(api.disable(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    post("/v1/backends/{name}/enable", |api, incoming| Box::pin(api.enable(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    post("/v1/backends/{name}/restart", |api, incoming| Box::pin(api.restart(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
     get("/v1/trust", Api::trust),
     post("/v1/trust/{name}", |api, incoming| Box::pin(api.accept(incoming)))
         .access(Access::AppOrSessionWithKey)

@@ -49,6 +49,10 @@ pub(super) struct Shown<'a> {
     started_at: String,
     ended_at: Option<String>,
     stream_url: String,
+    /// The first words of its prompt, if this process created the run; not in events, and not for
+    /// a session of the page without its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<&'a str>,
 }
 
 /// One call, as it is shown.
@@ -115,7 +119,14 @@ impl<'a> Shown<'a> {
             started_at: rfc3339(run.started_at()),
             ended_at: run.ended_at().map(rfc3339),
             stream_url: run.key.stream_path(),
+            prompt: None,
         }
+    }
+
+    /// The run for a reader who may see what it is about.
+    fn with_prompt(run: &'a DrivenRun) -> Self {
+        let prompt = if run.prompt.is_empty() { None } else { Some(&*run.prompt) };
+        Self { prompt, ..Self::new(run) }
     }
 }
 
@@ -255,6 +266,7 @@ impl Api {
             session: None,
             credential: from.credential.clone(),
             table: Arc::new(table),
+            prompt: Box::default(),
             has_past: true,
             past_is_lost,
             trace,
@@ -345,8 +357,12 @@ impl Api {
             ended_runs += usize::from(run.ended_at().is_some());
             run.ended_at().is_none() || ended_runs <= MAX_ENDED
         });
+        let sees_prompts = self.sees_prompts(&incoming);
         let answer = self.write(&incoming.caller.app.name, move |_| {
-            let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::new(run)).collect();
+            let shown = runs
+                .iter()
+                .map(|run| if sees_prompts { Shown::with_prompt(run) } else { Shown::new(run) });
+            let runs: Vec<Shown<'_>> = shown.collect();
             Ok(response::json(&serde_json::json!({ "runs": runs })))
         });
         Ok(answer.await)
@@ -356,9 +372,18 @@ impl Api {
     pub(super) async fn show_run(&self, incoming: ApiRequest) -> HandlerResult {
         let runs = self.runs_of(&incoming, Some(&incoming.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
+            Some(run) if self.sees_prompts(&incoming) => {
+                Ok(response::json(&Shown::with_prompt(run)))
+            }
             Some(run) => Ok(response::json(&Shown::new(run))),
             None => Err(no_such_run()),
         }
+    }
+
+    /// Whether the caller may see the first words of prompts. Other programs of the host may have
+    /// the cookie of a session, but not its key: with the cookie alone, no content is shown.
+    fn sees_prompts(&self, incoming: &ApiRequest) -> bool {
+        !incoming.caller.in_session || self.sessions.has_key(incoming.request.headers())
     }
 
     /// The runs that the caller may see, or those with the id `named`. Replicas know of each

@@ -56,6 +56,8 @@ struct SpecAnswer {
     text: Bytes,
     /// The tools that the spec got.
     table: Table,
+    /// The first words of the run's prompt.
+    prompt: Box<str>,
 }
 
 impl Outgoing<'_> {
@@ -82,7 +84,7 @@ impl Outgoing<'_> {
         let app = self.caller.app.name.clone();
         let (injected, tools) = self.plan(RunKind::Agent, &submission).await?.unzip();
         self.renew(&submission.parts.headers)?;
-        let SpecAnswer { response, text, table } =
+        let SpecAnswer { response, text, table, .. } =
             self.send_spec(&submission.parts, submission.body, injected).await?;
         let session: Option<SessionId> =
             if response.status().is_success() { id_in(&text, "sessionId") } else { None };
@@ -166,7 +168,8 @@ impl Outgoing<'_> {
         if !session.table.differs_from(&offer) {
             let (body, table) = (spec.untouched(), Table::clone(&session.table));
             let counts = std::collections::BTreeMap::new();
-            return Ok(Some((Injected { body, table, counts }, None)));
+            let prompt = Box::default();
+            return Ok(Some((Injected { body, table, counts, prompt }, None)));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let bytes = remembered.len() + size(&offer);
@@ -263,7 +266,7 @@ impl Outgoing<'_> {
         session: Option<SessionId>,
     ) -> HandlerResult {
         let injected = plan.map(|(injected, _)| injected);
-        let SpecAnswer { response, text, table } =
+        let SpecAnswer { response, text, table, prompt } =
             self.send_spec(&submission.parts, submission.body, injected).await?;
         if !response.status().is_success() {
             return Ok(response);
@@ -287,6 +290,7 @@ impl Outgoing<'_> {
             session,
             credential: self.credential.clone(),
             table: Arc::new(table),
+            prompt,
             has_past: false,
             past_is_lost: false,
             trace: self.runs.context.traces.context(trace(&submission.parts.headers)),
@@ -318,18 +322,20 @@ impl Outgoing<'_> {
     ) -> HandlerResult<SpecAnswer> {
         let Some(injected) = injected else {
             let (response, text) = self.exchange(parts, vec![body]).await?;
-            return Ok(SpecAnswer { response, text, table: Table::empty() });
+            let (table, prompt) = (Table::empty(), Box::default());
+            return Ok(SpecAnswer { response, text, table, prompt });
         };
         // A restart would lose the run, and leave its calls without answers.
         if self.runs.disk_fails() && !injected.table.is_empty() {
             return Err(away(self.runs));
         }
         let counts = injected_header(&injected);
-        let (mut response, text) = self.exchange(parts, injected.body).await?;
+        let Injected { body, table, prompt, .. } = injected;
+        let (mut response, text) = self.exchange(parts, body).await?;
         if response.status().is_success() {
             response.headers_mut().insert(INJECTED, counts);
         }
-        Ok(SpecAnswer { response, text, table: injected.table })
+        Ok(SpecAnswer { response, text, table, prompt })
     }
 
     /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know:

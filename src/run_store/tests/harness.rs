@@ -95,7 +95,7 @@ impl Harness {
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        let demand = backend.demand.clone();
+        let (demand, switch) = (backend.demand.clone(), backend.switch.reader());
         let supervisor = Supervisor {
             lease: leases[0].clone(),
             dial,
@@ -106,6 +106,7 @@ impl Harness {
             first_turn: None,
             program: None,
             demand,
+            switch,
             redact: LiveRedaction::default(),
         };
         let mut tasks = tokio::task::JoinSet::new();
@@ -142,6 +143,7 @@ impl Harness {
             session: None,
             credential: self.runs.upstream.own().unwrap(),
             table: Arc::new(Table::assumed(&offer, names)),
+            prompt: Box::default(),
             has_past: false,
             past_is_lost: false,
             trace: Context::default(),
