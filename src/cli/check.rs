@@ -4,7 +4,8 @@
 
 mod explain;
 mod kept;
-mod places;
+mod own_keys;
+pub(super) mod places;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
 use self::kept::Kept;
+use self::own_keys::own_keys;
 use super::page::counted;
 use super::{Failure, Outcome, pretty, print, print_json};
 use crate::backend::program::hiding::{exposure, possible};
@@ -439,7 +441,8 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(_, name), (_, kind), members @ ..] = self.0.as_slice() else { return Ok(()) };
         writeln!(f, "{} {}", text(kind), text(name))?;
-        members.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<16}"), value))
+        let shown = own_keys(name, kind, members);
+        shown.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<17}"), value))
     }
 }
 

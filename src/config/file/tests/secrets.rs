@@ -40,7 +40,7 @@ error: `${vault:x}` is no reference
   |
 5 |   c: {token: '${vault:x}'}
   |              ^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 error: `${TOKEN}` is no reference
  --> /srv/bridge.yaml:6:14 (apps.d.token)
@@ -61,7 +61,7 @@ error: `${input:b}` is no reference
   |
 8 |   e: {command: a, env: {A: '${GONE}', B: '${input:b}'}, args: ['${env:GONE}']}
   |                                          ^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 error: ${env:GONE}: the environment variable is not set
  --> /srv/bridge.yaml:8:64 (mcp.e.args[0])
@@ -75,7 +75,7 @@ error: a reference that begins with `${` has no `}`
   |
 9 |   f: {url: 'https://a', headers: {A: 'Bearer ${env:GONE'}}
   |                                      ^^^^^^^^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 9 errors in /srv/bridge.yaml",
     );
