@@ -85,8 +85,9 @@ impl<'e> Target<'e> {
     }
 
     /// Refuses a change after which the file has a mistake that it did not have before. What is
-    /// missing on this machine alone, such as a variable, is told.
-    fn check(&self, edited: &Edited) -> Outcome {
+    /// missing on this machine alone, such as a variable, is told, but for the secrets that will be
+    /// kept with the change.
+    fn check(&self, edited: &Edited, secrets: &[(&str, &str)]) -> Outcome {
         let problems = |text: &str| match Config::parse(text, &self.path, self.env) {
             Ok(_) => Vec::new(),
             Err(errors) => errors.problems,
@@ -101,21 +102,22 @@ impl<'e> Target<'e> {
             return Err(failures::would_not_be_good(self.path.display(), errors));
         }
         for problem in missing {
+            let will_be_kept = secrets
+                .iter()
+                .any(|(name, _)| problem.message.contains(&format!("${{secret:{name}}}")));
+            if will_be_kept {
+                continue;
+            }
             let cure = problem.cure.unwrap_or_default();
             complain(&format!("note: {}: {}; {cure}", problem.path, problem.message));
         }
         Ok(())
     }
 
-    /// Shows the change, asks, and makes it. `before_writing` does what has to be there before a
-    /// daemon reads the file.
-    fn change(
-        &self,
-        edited: &Edited,
-        yes: bool,
-        before_writing: impl FnOnce() -> Outcome,
-    ) -> Outcome {
-        self.check(edited)?;
+    /// Shows the change, asks, and makes it. Its secrets are kept first: a daemon reads the file as
+    /// soon as it is written.
+    fn change(&self, edited: &Edited, yes: bool, imported: &Imported) -> Outcome {
+        self.check(edited, &imported.secrets())?;
         let before = &self.file.text;
         let change = shown(&self.shown_path(), before, &edited.splice, |lines| {
             without_secrets(before, lines)
@@ -124,7 +126,7 @@ impl<'e> Target<'e> {
         if !is_agreed("Write this? ", yes)? {
             return Err(failures::not_agreed());
         }
-        before_writing()?;
+        keep(imported, state_dir(&self.path, self.env).as_ref())?;
         self.file.replace(&edited.text, false).map(drop)
     }
 
@@ -183,7 +185,7 @@ pub(super) fn add(settings: &Settings, config: Option<&Path>, env: &Environment)
     };
     let edited = yaml::with_server(&target.file.text, name, entry)
         .map_err(|why| failures::by_hand(file, why, yaml::section(name, entry)))?;
-    target.change(&edited, settings.yes, || keep(&imported, state.as_ref()))?;
+    target.change(&edited, settings.yes, &imported)?;
     complain(&imported.remarks(env));
     if let Ok(config) = Config::load_what_resolves(&target.path, env) {
         let own = format!("{name}: ");
@@ -274,7 +276,7 @@ pub(super) fn remove(removal: &Removal, config: Option<&Path>, env: &Environment
         let names = yaml::backends(&target.file.text).join(", ");
         return Err(failures::no_backend(name, names));
     };
-    target.change(&edited, removal.yes, || Ok(()))?;
+    target.change(&edited, removal.yes, &Imported::default())?;
     target.report(name, false)
 }
 

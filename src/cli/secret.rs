@@ -59,7 +59,7 @@ pub(super) fn secret(settings: Settings, config: Option<&Path>, env: &Environmen
             print(&names.collect::<String>())
         }
         Action::Remove { name } => {
-            if state.remove_secret(&name).map_err(failed)? {
+            if state.remove_secret(&name).map_err(|error| failed(&error))? {
                 return print(&format!("`{name}` is removed.\n"));
             }
             Err(failures::no_such_secret(name, state.path().join("secrets").display()))
@@ -67,8 +67,8 @@ pub(super) fn secret(settings: Settings, config: Option<&Path>, env: &Environmen
     }
 }
 
-fn failed(error: StateError) -> Failure {
-    Failure::Failed(error_chain(&error))
+fn failed(error: &StateError) -> Failure {
+    Failure::Failed(error_chain(error))
 }
 
 fn set(state: &StateDir, name: &str) -> Outcome {
@@ -93,7 +93,7 @@ fn set(state: &StateDir, name: &str) -> Outcome {
 /// Keeps `value` without the end of its last line.
 pub(super) fn keep(state: &StateDir, name: &str, value: &str) -> Outcome {
     let value = value.trim_end_matches(['\n', '\r']);
-    state.write_secret(name, &SecretString::from(value)).map_err(failed)
+    state.write_secret(name, &SecretString::from(value)).map_err(|error| failed(&error))
 }
 
 fn piped() -> Outcome<String> {

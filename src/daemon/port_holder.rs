@@ -29,12 +29,12 @@ fn holder(address: SocketAddr) -> Option<String> {
         listening(&text, address)
     });
     let sockets: Vec<String> = sockets.map(|inode| format!("socket:[{inode}]")).collect();
-    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+    let mut processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
         let number = path.file_name()?.to_str()?.parse::<u32>().ok()?;
         Some((number, path))
     });
-    let (number, path) = processes.into_iter().find(|(_, path)| has_one(path, &sockets))?;
+    let (number, path) = processes.find(|(_, path)| has_one(path, &sockets))?;
     let name = fs::read_to_string(path.join("comm")).ok()?;
     Some(format!("{} (process {number})", name.trim()))
 }

@@ -35,6 +35,9 @@ pub(in crate::cli) fn with_server(
     let Some(servers) = servers.as_object_mut() else {
         return Err(format!("`{key}` is no map"));
     };
+    if servers.get(name) == Some(entry) {
+        return Ok(Edited { text: text.to_owned(), splice: Splice::between(text, text) });
+    }
     let replaces = servers.insert(name.to_owned(), entry.clone()).is_some();
     // What is shown of the change must not have another server in it, which may have secrets.
     let others: Vec<String> = servers

@@ -141,7 +141,9 @@ fn change_without_a_person_or_with_a_mistake_is_refused() {
 fn secrets_of_the_command_line_go_to_files_and_leave_references() {
     let home = Home::new();
     let bearer = format!("Authorization: Bearer {CANARY}");
-    home.run(&["add", "web", "http://127.0.0.1:9/mcp", "--header", &bearer, "--yes"]).expect(OK);
+    let add = ["add", "web", "http://127.0.0.1:9/mcp", "--header", &bearer, "--yes"];
+    let ran = home.run(&add).expect(OK);
+    assert!(!ran.err.contains("no such file"), "it is kept with the change: {}", ran.err);
     let token = format!("API_TOKEN={CANARY}");
     home.run(&["add", "cat", "-e", &token, "--yes", "--", "cat"]).expect(OK);
     let text = home.read("bridge.yaml");

@@ -1,6 +1,9 @@
 //! Mistakes of secrets: references, and what a message may show.
 
-use super::check;
+use std::path::Path;
+
+use super::{check, parse};
+use crate::config::{Config, Environment};
 
 #[test]
 fn missing_ones_are_named_and_never_shown() {
@@ -224,4 +227,26 @@ fn secret_behind_a_reference_is_no_part_of_a_message() {
     assert!(errors.problems.len() >= 4, "{errors}");
     let text = errors.to_string();
     assert!(!text.contains("hunter") && !text.contains("0123456789abcdef"), "{text}");
+}
+
+#[test]
+fn token_that_is_found_by_trying_is_refused() {
+    let file =
+        |token: &str| format!("upstream: {{sandbox: true}}\napps: {{a: {{token: {token}}}}}\n");
+    let why = parse(&file("x")).unwrap_err().to_string();
+    assert!(why.contains("found by trying") && why.contains("openssl rand"), "{why}");
+    assert!(parse(&file("0123456789abcdef")).is_ok());
+}
+
+#[test]
+fn secret_of_the_state_directory_is_used_and_cannot_say_where_that_is() {
+    let file =
+        "state_dir: /state\nupstream: {base_url: 'https://m.test', credential: '${secret:KEY}'}\n";
+    let env = Environment::bare().with_file("/state/secrets/KEY", "mx-0123456789\n", 0o600);
+    let config = Config::parse(file, Path::new("/srv/bridge.yaml"), &env);
+    assert!(config.is_ok_and(|config| config.warnings.is_empty()));
+    let missing = parse(file).unwrap_err().to_string();
+    assert!(missing.contains("mantyx-bridge secret set KEY"), "{missing}");
+    let circle = parse("state_dir: '${secret:KEY}'\nupstream: {sandbox: true}\n");
+    assert!(circle.unwrap_err().to_string().contains("no place for a secret"));
 }
