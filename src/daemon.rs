@@ -8,6 +8,7 @@
 //! Must not: hold logic beyond this order.
 
 mod backend_manager;
+mod port_holder;
 mod reload;
 
 use std::io;
@@ -112,16 +113,21 @@ pub enum StartError {
     Tls(#[from] FileError),
     #[error(transparent)]
     ActivatedSocket(#[from] ActivationError),
-    #[error("cannot listen on {address}; {}", listen_cure(source))]
-    Listen { address: String, source: io::Error },
+    #[error("cannot listen on {address}; {cure}")]
+    Listen { address: String, cure: String, source: io::Error },
 }
 
-fn listen_cure(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "is another bridge running there?",
-        io::ErrorKind::NotFound => "make its directory, which is missing, or change `listen`",
-        _ => "change `listen`, or what stands in its way",
-    }
+/// The error of an address that cannot be listened on. Who has it is looked up at once: later, it
+/// may be free.
+fn cannot_listen(address: String, source: io::Error) -> StartError {
+    let cure = match source.kind() {
+        io::ErrorKind::AddrInUse => port_holder::cure(&address),
+        io::ErrorKind::NotFound => {
+            "make its directory, which is missing, or change `listen`".to_owned()
+        }
+        _ => "change `listen`, or what stands in its way".to_owned(),
+    };
+    StartError::Listen { address, cure, source }
 }
 
 /// What the daemon needs in addition to its configuration.
@@ -450,7 +456,7 @@ async fn listeners(
     tls: Option<&Arc<Tls>>,
 ) -> Result<Vec<Listener>, StartError> {
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
-        |source| StartError::Listen { address, source }
+        |source| cannot_listen(address, source)
     }
     let mut listeners = handed
         .into_iter()
@@ -508,7 +514,7 @@ async fn inner_listener() -> io::Result<(TcpListener, Url)> {
 }
 
 fn inner(source: io::Error) -> StartError {
-    StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
+    cannot_listen("127.0.0.1:0".to_owned(), source)
 }
 
 /// MANTYX, or the sandbox in its place.

@@ -5,6 +5,7 @@
 //! Must not: hold anything in memory; other programs read these files.
 
 pub mod running;
+pub mod stored_secrets;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
+use crate::model::answer::codes::TOOL_INPUT_INVALID;
 use crate::model::{pending, question, string_member};
 use crate::random;
 
@@ -47,9 +48,19 @@ pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool
         };
     }
     match answer.error {
-        Some(error) => Err(Failure::Failed(inset(&error))),
+        Some(error) => Err(failure(tool, &error)),
         None => print(&format!("{}\n", answer.result.unwrap_or_default())),
     }
+}
+
+/// The failure of a call with this error. Arguments that do not fit are a mistake of the command
+/// line, whether the command or the daemon has found it; the advice behind it is for a model.
+fn failure(tool: &str, error: &str) -> Failure {
+    let unfit = error.strip_prefix(TOOL_INPUT_INVALID).and_then(|rest| rest.strip_prefix(": "));
+    let Some(unfit) = unfit else { return Failure::Failed(inset(error)) };
+    let why = unfit.split(". The call was not made").next().unwrap_or(unfit);
+    let why = why.strip_prefix("the arguments: ").unwrap_or(why);
+    failures::unfit_arguments(tool, inset(why))
 }
 
 /// The arguments, which are JSON or typed by the tool's schema.
@@ -61,7 +72,8 @@ async fn read(client: &Client, tool: &str, given: &[String]) -> Outcome<Box<RawV
         }
         pairs => {
             let schema = tools::one(client, tool).await?.schema;
-            question::typed(&schema, pairs).map_err(Failure::Usage)?
+            let typed = question::typed(&schema, pairs);
+            typed.map_err(|why| failures::unfit_arguments(tool, why))?
         }
     };
     let arguments = RawValue::from_string(text)
@@ -150,6 +162,17 @@ mod tests {
     use super::*;
     use crate::model::answer;
     use crate::model::ids::CallId;
+
+    #[test]
+    fn unfit_arguments_have_one_voice_and_exit_code() {
+        let error =
+            "tool_input_invalid: the arguments: \"b\" is required. The call was not made; x";
+        let Failure::Usage(text) = failure("add", error) else { panic!("exit code 2") };
+        assert_eq!(text, "the arguments do not fit `add`: \"b\" is required");
+        assert!(
+            matches!(failure("add", "disk full"), Failure::Failed(text) if text == "disk full")
+        );
+    }
 
     #[test]
     fn an_answer_for_the_time_being_is_known() {

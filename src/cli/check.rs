@@ -3,7 +3,8 @@
 //! Must not: start a program, open a socket, or print a secret.
 
 mod explain;
-mod places;
+mod own_keys;
+pub(super) mod places;
 mod stored;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
+use self::own_keys::own_keys;
 use self::stored::CatalogFindings;
 use super::page::counted;
 use super::{Failure, Outcome, pretty, print, print_json};
@@ -443,7 +445,8 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(_, name), (_, kind), members @ ..] = self.0.as_slice() else { return Ok(()) };
         writeln!(f, "{} {}", text(kind), text(name))?;
-        members.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<16}"), value))
+        let shown = own_keys(name, kind, members);
+        shown.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<17}"), value))
     }
 }
 

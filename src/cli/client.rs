@@ -4,10 +4,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -132,10 +136,12 @@ impl Client {
         let state = StateDir::new(contact.state_dir.clone());
         let (app, token) = match &contact.app {
             Some((app, token)) => (Some(app.clone()), token.clone()),
-            None => {
-                let token = state.existing(state_dir::TOKEN);
-                (None, token.map_err(|error| Failure::Failed(error.to_string()))?)
-            }
+            None => match (state.existing(state_dir::TOKEN), other_owner(state.path())) {
+                (Err(_), Some(user)) => {
+                    return Err(failures::other_users_daemon(state.path().display(), user));
+                }
+                (token, _) => (None, token.map_err(|error| Failure::Failed(error.to_string()))?),
+            },
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         // TLS may require a client certificate; on the unix socket, a token always suffices, and a
@@ -175,6 +181,9 @@ impl Client {
     fn known(self) -> Outcome<Self> {
         if self.token.is_some() || !self.operator().is_empty() || self.is_on_socket() {
             return Ok(self);
+        }
+        if let Some(user) = other_owner(self.state.path()) {
+            return Err(failures::other_users_daemon(self.state.path().display(), user));
         }
         Err(match self.app {
             Some(_) => failures::no_app_token(self.known_in()),
@@ -306,6 +315,7 @@ impl Client {
         if status == StatusCode::UNAUTHORIZED {
             let dir = self.known_in();
             return Err(match self.token {
+                Some(_) if dir.is_empty() => failures::wrong_given_token(&self.place),
                 Some(_) => failures::other_token(&self.place, dir),
                 None => failures::no_app_token(dir),
             });
@@ -352,6 +362,33 @@ impl Events {
             let Ok(Some(chunk)) = self.response.chunk().await else { return Ok(None) };
             self.framer.push(&chunk);
         }
+    }
+}
+
+/// The user whom the state directory belongs to, if this one may not enter it: the name, or the
+/// number of one that has no name here.
+fn other_owner(state: &Path) -> Option<String> {
+    let may_enter = access(state, Access::READ_OK | Access::EXEC_OK).is_ok();
+    // A directory above it may be closed, too.
+    let visible = state.ancestors().find_map(|path| std::fs::metadata(path).ok())?;
+    let owner = visible.uid();
+    if may_enter || owner == geteuid().as_raw() || !is_refused(state) {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == owner.to_string()).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("#{owner}")))
+}
+
+/// Whether it is there and closed, and not absent.
+fn is_refused(state: &Path) -> bool {
+    match access(state, Access::READ_OK | Access::EXEC_OK) {
+        Err(error) => error == Errno::ACCESS,
+        Ok(()) => false,
     }
 }
 

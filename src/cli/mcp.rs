@@ -8,7 +8,6 @@
 
 use std::io;
 use std::io::BufRead as _;
-use std::path::{Path, absolute};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::client::Events;
 use super::terminal::print_message;
-use super::{Client, Failure, Outcome, Place, Stop, complain, print_json};
+use super::{Client, Failure, Outcome, Place, Stop, complain};
 use crate::http::api::MAX_CALL;
 use crate::http::api::mcp::message::{RpcError, codes};
 use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
@@ -88,24 +87,6 @@ struct Message {
     cancels: Option<String>,
     /// It carries its revision with it, and belongs to no session.
     is_stateless: bool,
-}
-
-/// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that
-/// this command was given.
-pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> Outcome {
-    // The program starts its servers in a directory of its own.
-    let config =
-        config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string());
-    let mut args = vec!["mcp"];
-    args.extend(config.iter().flat_map(|path| ["-c", path.as_str()]));
-    args.extend(app.iter().flat_map(|app| ["--app", app]));
-    let mut server = json!({ "command": "mantyx-bridge", "args": args });
-    let mut key = "mcpServers";
-    if program == "vscode" {
-        key = "servers";
-        server["type"] = "stdio".into();
-    }
-    print_json(&format!("{:#}\n", json!({ key: { "bridge": server } })))
 }
 
 /// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.

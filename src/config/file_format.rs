@@ -31,8 +31,9 @@ use crate::model::redaction::Known;
 /// The configuration of mantyx-bridge.
 ///
 /// Durations are `250ms`, `30s`, `5m`, `2h`. A secret is a reference: `${env:NAME}`,
-/// `${file:/path}` or `${cred:NAME}` (a systemd credential); it may stand inside a longer text, and
-/// `$${` is a literal `${`. A relative path starts at the directory of this file.
+/// `${file:/path}`, `${secret:NAME}` (of `mantyx-bridge secret set`) or `${cred:NAME}` (a systemd
+/// credential); it may stand inside a longer text, and `$${` is a literal `${`. A relative path
+/// starts at the directory of this file.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with the sections of bridge.yaml")]
 #[schemars(title = "bridge.yaml")]

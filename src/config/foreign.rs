@@ -184,6 +184,10 @@ pub(super) fn cure(document: &Document, node: NodeId) -> Option<String> {
         return Some(words.to_owned());
     }
     let (section, _) = member(document, ROOT, document.parent(parent)?)?;
+    if section == "a2a" {
+        let is_time = matches!(foreign_key(key)?, ForeignKey::CallTimeout(_)) && is_unknown;
+        return if is_time { Some(foreign_key(key)?.cure(key)) } else { None };
+    }
     if !matches!(section, "mcp" | "mcpServers") {
         return None;
     }

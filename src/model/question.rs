@@ -143,7 +143,7 @@ pub fn typed(schema: &Value, words: &[String]) -> Result<String, String> {
                 let fields = properties.as_object().into_iter().flatten();
                 let names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
                 let all = names.join(", ");
-                return Err(format!("{key} is none of its fields; there are: {all}"));
+                return Err(format!("there is no field `{key}`; the fields are: {all}"));
             }
         };
         let json = match kind {
@@ -152,7 +152,7 @@ pub fn typed(schema: &Value, words: &[String]) -> Result<String, String> {
             _ if takes_text(schema, key) => Value::from(value).to_string(),
             _ if json_value => value.to_owned(),
             "any" | "array" => Value::from(value).to_string(),
-            kind => return Err(format!("{key} must be of type {kind}")),
+            kind => return Err(format!("/{key}: the value is not of type \"{kind}\"")),
         };
         members.entry(key).or_default().push(json);
     }
@@ -301,9 +301,9 @@ mod tests {
         assert_eq!(typed(&all).unwrap(), content);
         for (given, part) in [
             (&["name"][..], "key=value"),
-            (&["colour=red"], "none of its fields"),
-            (&["n=many"], "must be of type number"),
-            (&["sure=yes"], "must be of type boolean"),
+            (&["colour=red"], "no field `colour`"),
+            (&["n=many"], "not of type \"number\""),
+            (&["sure=yes"], "not of type \"boolean\""),
             (&["name=a", "name=b"], "one value"),
         ] {
             let told = typed(given).unwrap_err();

@@ -110,8 +110,8 @@ fn no_such_tool(offer: &Offer, name: &str) -> String {
     }
     let suggestion = suggestion(offer, name);
     format!(
-        "The bridge has no tool `{name}` of this kind.{suggestion} `mantyx-bridge status` shows \
-         which backends are down and which tools are withdrawn."
+        "There is no tool `{name}`.{suggestion} `mantyx-bridge status` shows which backends are down \
+         and which tools are withdrawn."
     )
 }
 

@@ -352,7 +352,7 @@ fn an_env_file() {
 
 #[test]
 fn plain_secrets_are_warned_of() {
-    const HOW: &str = "is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}";
+    const HOW: &str = "is a secret in plain text; write ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}";
     warnings(
         "upstream: {credential: sk-123}\n\
          apps: {a: {token: short}}\n\
