@@ -494,7 +494,7 @@ impl Recorder for CallRecorder {
     }
 
     fn progressed(&self, text: &str) {
-        self.shown.get().inspect(|call| call.progressed(text));
+        self.history_id.get().inspect(|call| call.progressed(text));
     }
 
     fn is_left(&self) -> bool {

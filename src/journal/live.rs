@@ -373,6 +373,12 @@ impl Live {
         Ok(next)
     }
 
+    /// A call, as yet without its answer.
+    fn stored_call(&self, key: CallKey, value: &[u8]) -> StoredCall {
+        let record = record("call", value).unwrap_or_else(|| self.unreadable_call(&key, value));
+        StoredCall { key, record, answer: None }
+    }
+
     /// All records, as the types of `record`.
     ///
     /// A record that cannot be read is logged, and stays in the file for the version that wrote it.
@@ -408,13 +414,7 @@ impl Live {
                 }
                 Key::Run(slot) => runs.push((slot, value)),
                 Key::Call(key) => {
-                    let record =
-                        record("call", value).unwrap_or_else(|| self.unreadable_call(&key, value));
-                    calls.entry(key.slot).or_default().push(StoredCall {
-                        key,
-                        record,
-                        answer: None,
-                    });
+                    calls.entry(key.slot).or_default().push(self.stored_call(key, value));
                 }
                 // MANTYX waits for it no longer.
                 Key::Answer(_) if value.is_empty() => (),

@@ -127,7 +127,7 @@ mod tests {
         let again = |facts: &mut RecoveryFacts| (facts.repeatable, facts.attempts) = (true, 2);
         check(Stage::Dispatched, again, Recovery::Unknown);
         let late = |facts: &mut RecoveryFacts| {
-            (facts.repeatable, facts.remaining) = (true, Duration::ZERO)
+            (facts.repeatable, facts.remaining) = (true, Duration::ZERO);
         };
         check(Stage::Dispatched, late, Recovery::Unknown);
     }
@@ -157,7 +157,7 @@ mod tests {
     fn work_that_has_a_name_is_asked_for() {
         for repeatable in [true, false] {
             let named = |facts: &mut RecoveryFacts| {
-                (facts.has_handle, facts.repeatable) = (true, repeatable)
+                (facts.has_handle, facts.repeatable) = (true, repeatable);
             };
             check(Stage::Dispatched, named, Recovery::Resume);
         }

@@ -1,15 +1,11 @@
 //! What comes back of agents on the SDKs in the field: answers in each of their places, and agents
 //! that fail. tests/peers has the agents.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use mantyx_bridge::internals::{A2aBinding, Answer, CallError, Peer};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     a2a_peers::{self as a2a, Agent},

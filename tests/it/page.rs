@@ -378,12 +378,13 @@ async fn page_of_a_bridge_that_is_gone_says_so_and_names_the_cure_after_a_restar
     let process = bridge.process().pid().as_raw_nonzero().to_string();
     let file = bridge.config_path();
     let script = browser("gone.mjs", &bridge, &[&file, Path::new(&process), &signal]);
-    let looking = tokio::spawn(done(script));
-    let seen = async || signal.exists().then_some(());
-    until("the page says that the bridge is gone", BROWSER, seen).await;
-    bridge.kill9();
-    bridge.restart().await;
-    looking.await.expect("the script is done");
+    let restart = async {
+        let seen = async || signal.exists().then_some(());
+        until("the page says that the bridge is gone", BROWSER, seen).await;
+        bridge.kill9();
+        bridge.restart().await;
+    };
+    futures_util::join!(done(script), restart);
 }
 
 /// The operator disables, enables and restarts backends; an app does not.

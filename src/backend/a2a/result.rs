@@ -134,10 +134,8 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
 
 fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let status = task.object("status");
-    let state_name = status
-        .as_ref()
-        .and_then(|status| status.string("state"))
-        .ok_or(Unreadable::NoState)?;
+    let state_name =
+        status.as_ref().and_then(|status| status.string("state")).ok_or(Unreadable::NoState)?;
     let task_id = id(task, &["id"]);
     let context_id = id(task, CONTEXT_ID);
     let Some(state) = TaskState::parse(&state_name) else {

@@ -59,7 +59,8 @@ pub(super) fn read(event: &RawValue) -> Result<Event<'_>, UnknownEvent> {
         }
     }
     let stated_kind = outer.string("kind").and_then(|name| Kind::from_name(&name));
-    let kind = stated_kind.or_else(|| Kind::from_members(&outer)).ok_or(UnknownEvent::UnknownKind)?;
+    let kind =
+        stated_kind.or_else(|| Kind::from_members(&outer)).ok_or(UnknownEvent::UnknownKind)?;
     kind.event(event, outer).ok_or(UnknownEvent::UnknownKind)
 }
 

@@ -171,11 +171,9 @@ impl Progress {
         if let Some(seat) = vacant_seat {
             self.alive_until(seat.refill()).await;
         }
-        if answer.is_none() {
-            return None;
-        }
+        let answer = answer?;
         // The operator may have taken the permission away while the person was asked.
-        if self.is_permitted().await { answer } else { None }
+        if self.is_permitted().await { Some(answer) } else { None }
     }
 
     /// Waits for `work`, while the call's time-out does not pass.

@@ -94,8 +94,9 @@ impl Requests {
             self.count += 1;
             self.apps.entry(key.0.clone()).or_default().by_age.insert(place);
         }
-        self.all.insert(key.clone(), entry);
-        self.note_answer(&key);
+        let inserted = key.clone();
+        self.all.insert(key, entry);
+        self.note_answer(&inserted);
     }
 
     pub(super) fn remove(&mut self, key: &RequestKey) {

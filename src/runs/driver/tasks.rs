@@ -52,7 +52,7 @@ impl Driver {
                     "call without an answer, from a time whose record is lost"
                 ),
                 CallAction::Refuse(error) => {
-                    warn!(%run, toolUseId = %tool_use, error, "call refused")
+                    warn!(%run, toolUseId = %tool_use, error, "call refused");
                 }
                 CallAction::Nothing | CallAction::Hold => continue,
                 CallAction::Altered | CallAction::Astray => {

@@ -223,7 +223,7 @@ fn secret_behind_a_reference_is_no_part_of_a_message() {
                 listen: '${env:TWO_WORDS}'\n\
                 mcp: {a: {url: '${env:TWO_WORDS}'}, b: {command: '${env:TWO_WORDS}'}}\n\
                 a2a: {c: {url: 'x://${env:TOKEN}'}}\n";
-    let errors = super::parse(yaml).unwrap_err();
+    let errors = parse(yaml).unwrap_err();
     assert!(errors.problems.len() >= 4, "{errors}");
     let text = errors.to_string();
     assert!(!text.contains("hunter") && !text.contains("0123456789abcdef"), "{text}");
