@@ -32,7 +32,6 @@ impl Recorder for Notes {
 }
 
 type MakeReply = fn() -> Reply;
-
 fn noted() -> (Arc<Notes>, ToolCall) {
     let notes = Arc::new(Notes::default());
     (Arc::clone(&notes), ToolCall { recorder: notes, ..hello() })
