@@ -1,5 +1,5 @@
-//! Maps and sets by hash, and the hash of a value. In tests, their order is the same each time, so that a seed of the
-//! simulation always takes the same way.
+//! Maps and sets by hash, and the hash of a value. In tests, their order is the same each time, so
+//! that a seed of the simulation always takes the same way.
 
 #[cfg(not(test))]
 use std::hash::RandomState as State;
