@@ -592,7 +592,7 @@ fn spawn_watchdog(front: &mut Tasks, runs: Arc<RunStore>) {
 async fn responds(runs: Arc<RunStore>) -> bool {
     drop(runs.calls.backends.registry.offer());
     runs.driven(None);
-    runs.journal().lives().await
+    runs.journal().writer_responds().await
 }
 
 #[cfg(test)]

@@ -101,6 +101,17 @@ enum Place {
     Database(Arc<Replica>),
 }
 
+/// Which answer to a call is to be posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptAnswer {
+    /// The one that was given: it is the call's first.
+    First,
+    /// This one, which the call has already; the replica that gave it may not post it.
+    Superseded(Bytes),
+    /// None: another replica posts one, or the next process does.
+    NotOurs,
+}
+
 /// The changes were not written, and will not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotWritten {
@@ -255,7 +266,9 @@ impl Journal {
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver, the daemon has stopped.
         self.give(changes, Waiter::Keep(None)).ok();
-        self.desk().inspect(|desk| desk.soon());
+        if let Some(desk) = self.desk() {
+            desk.soon();
+        }
     }
 
     fn desk(&self) -> Option<&Desk> {
@@ -280,7 +293,9 @@ impl Journal {
         self.shared.queue.add(bytes);
         #[cfg(test)]
         crate::simulated::world().iter().for_each(|world| world.disk_has_work());
-        self.desk().inspect(|desk| desk.expect());
+        if let Some(desk) = self.desk() {
+            desk.expect();
+        }
         let regained = self.replica().map_or(0, Replica::regained);
         self.jobs.send(Job::Write { changes, waiter, regained }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
@@ -291,7 +306,7 @@ impl Journal {
     /// Waits while the thread's queue is full. Drivers can read runs faster than a slow disk
     /// writes, and each call may have arguments of megabytes: without this wait, the queue would
     /// take all memory.
-    pub async fn has_room(&self) {
+    pub async fn wait_for_room(&self) {
         // `self` holds the sender, so that waiting cannot fail.
         drop(self.shared.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
@@ -329,22 +344,21 @@ impl Journal {
         }
     }
 
-    /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that
-    /// the call has already, if another replica was faster; empty if that replica has posted it, or
-    /// will.
+    /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Says which answer is to
+    /// be posted: MANTYX must not get two.
     ///
     /// A refusal that rests on a claim is not posted before the database has it: while the database
     /// is away, the driver of another run may send the call, and the model would hear that it was
     /// not made.
     ///
-    /// The answer is empty, too, if the journal was closed before it had the answer: the next
-    /// process answers the call by what the journal has, and MANTYX would get two answers.
+    /// Nothing is posted if the journal was closed before it had the answer: the next process
+    /// answers the call by what the journal has.
     pub async fn keep_answer(
         &self,
         key: &CallKey,
         changes: Vec<Change>,
         within: Duration,
-    ) -> Option<Bytes> {
+    ) -> KeptAnswer {
         let (done, is_first) = oneshot::channel();
         let needs_claim = changes.iter().any(is_claimed_refusal);
         // Without a receiver, `is_first` fails.
@@ -352,21 +366,26 @@ impl Journal {
         let closing = &self.shared.closing;
         let Place::Database(replica) = &self.place else {
             self.write_now().await;
-            return (is_first.await.is_err() && closing.is_cancelled()).then(Bytes::new);
+            let is_lost = is_first.await.is_err() && closing.is_cancelled();
+            return if is_lost { KeptAnswer::NotOurs } else { KeptAnswer::First };
         };
         let deadline = Instant::now() + within;
         let first = match timeout(within, is_first).await {
-            Ok(Ok(true)) => return None,
+            Ok(Ok(true)) => return KeptAnswer::First,
             Ok(Ok(false)) => timeout_at(deadline, replica.read_answer(key)).await.ok(),
-            Ok(Err(_)) | Err(_) => return (needs_claim || closing.is_cancelled()).then(Bytes::new),
+            Ok(Err(_)) | Err(_) if needs_claim || closing.is_cancelled() => {
+                return KeptAnswer::NotOurs;
+            }
+            Ok(Err(_)) | Err(_) => return KeptAnswer::First,
         };
         match first {
-            // The replica that drives the run now posts that one.
-            Some(first) => Some(first.unwrap_or_default()),
+            Some(Some(first)) => KeptAnswer::Superseded(first),
+            // The replica that drives the run now posts it.
+            Some(None) => KeptAnswer::NotOurs,
             None if needs_claim || closing.is_cancelled() || self.has_lost(key.slot) => {
-                Some(Bytes::new())
+                KeptAnswer::NotOurs
             }
-            None => None,
+            None => KeptAnswer::First,
         }
     }
 
@@ -385,7 +404,7 @@ impl Journal {
     }
 
     /// Waits for a while for a database that is away; whether it answers.
-    pub async fn is_back(&self) -> bool {
+    pub async fn wait_until_back(&self) -> bool {
         let back = async {
             while self.is_away() {
                 sleep(AGAIN).await;
@@ -469,7 +488,7 @@ impl Journal {
     }
 
     /// Whether the thread lives, and comes to what is given. A disk that fails does not end it.
-    pub async fn lives(&self) -> bool {
+    pub async fn writer_responds(&self) -> bool {
         if let Place::Database(_) = self.place {
             // The thread may be waiting for the database.
             return self.thread_runs();
@@ -523,7 +542,9 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.desk().inspect(|desk| desk.stop());
+        if let Some(desk) = self.desk() {
+            desk.stop();
+        }
     }
 }
 
@@ -542,7 +563,9 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.inspect(|desk| desk.now());
+        if let Some(desk) = self.0 {
+            desk.now();
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::circuit_breaker::Sign;
+use super::circuit_breaker::CallEvidence;
 use super::outcome::CallOutcome;
 use super::peer::{
     CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
@@ -43,7 +43,7 @@ use failure::CallFailure;
 
 /// The longest that a call waits for a permit: half of the time that a call has if it does not
 /// become a long call.
-const TURN_PATIENCE: Duration = Duration::from_secs(145);
+const PERMIT_PATIENCE: Duration = Duration::from_secs(145);
 
 /// How long a request waits for the refresh that it has asked for: a program may take minutes to
 /// start.
@@ -221,17 +221,17 @@ impl Backends {
             return CallOutcome::failed(Ending::Unavailable, self.why_unavailable(name));
         }
         let _in_flight = backend.enter(&call.request.app);
-        let limits = Limits::new(backend.rules.call_timeout, call.deadline);
-        let outcome = self.admit_and_dispatch(backend, &all.permits, call, limits).await;
+        let deadlines = CallDeadlines::new(backend.rules.call_timeout, call.deadline);
+        let outcome = self.admit_and_dispatch(backend, &all.permits, call, deadlines).await;
         if let Err(
-            failure @ (CallFailure::Shut(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
+            failure @ (CallFailure::BreakerOpen(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
         ) = outcome
         {
             let failure = failure.for_call(call);
             debug!(backend = %name, %failure, "a call was not made");
             return CallOutcome::failed(failure.ending(), failure.for_model(name));
         }
-        backend.leave(&call.request.app, sign(&outcome) == Sign::Alive);
+        backend.leave(&call.request.app, evidence(&outcome) == CallEvidence::Alive);
         let made = match outcome {
             Ok(outcome) => outcome,
             Err(CallFailure::Invalid(mistakes)) if call.peer.is_none() => {
@@ -266,13 +266,13 @@ impl Backends {
         backend: &BackendHandle,
         permits: &AdmissionQueue,
         call: &CallContext,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         self.check_peer(call)?;
         let app = &call.request.app;
-        let admission = admit(backend, permits, app, call.sending(), limits).await?;
+        let admission = admit(backend, permits, app, call.sending(), deadlines).await?;
         let _in_seat = call.seat.put(&backend.queue, app, admission.own);
-        let mut answer = pin!(self.dispatch(call, limits));
+        let mut answer = pin!(self.dispatch(call, deadlines));
         let outcome = match timeout(SHARED_FOR, answer.as_mut()).await {
             Ok(outcome) => outcome,
             Err(_elapsed) => {
@@ -281,7 +281,7 @@ impl Backends {
             }
         };
         if let Some(pass) = admission.pass {
-            pass.end(sign(&outcome));
+            pass.end(evidence(&outcome));
         }
         outcome
     }
@@ -310,22 +310,22 @@ impl Backends {
     async fn dispatch(
         &self,
         call: &CallContext,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         let route = &call.request.route;
         let name = &route.backend;
         // A reload may have come while the call waited for its permits.
         self.check_peer(call)?;
         let Connected { connection, has_waited } = match call.handle {
-            None => self.connected(name, None, Patience::OfCall(limits.deadline)).await?,
+            None => self.connected(name, None, Patience::OfCall(deadlines.deadline)).await?,
             // Work that has begun is worth the full wait. If the peer cannot be asked for it, the
             // answer is "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
-                .connected(name, None, Patience::Until(limits.first_end()))
+                .connected(name, None, Patience::Until(deadlines.idle_deadline()))
                 .await
                 .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
-        let limits = if has_waited { limits.restarted() } else { limits };
+        let deadlines = if has_waited { deadlines.with_clock_restarted() } else { deadlines };
         call.check_peer(connection.identity.as_ref())?;
         if has_waited && call.handle.is_none() {
             self.check_definition(call)?;
@@ -336,12 +336,12 @@ impl Backends {
         if repeats_earlier_process && !self.registry.is_repeatable(route) {
             return Err(CallFailure::NotRepeatable);
         }
-        let first = self.first_attempt(&connection, call, limits).await;
+        let first = self.first_attempt(&connection, call, deadlines).await;
         let peer = connection.identity.clone();
         if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
             && call.handle.is_none()
         {
-            return self.send_in_new_session(connection, call, why, limits).await;
+            return self.send_in_new_session(connection, call, why, deadlines).await;
         }
         drop(connection);
         let why = match first {
@@ -349,7 +349,7 @@ impl Backends {
                 // One that a crash has repeated already is not made a third time.
                 if !repeats_earlier_process
                     && self.registry.is_repeatable(route)
-                    && Instant::now() < limits.first_end() =>
+                    && Instant::now() < deadlines.idle_deadline() =>
             {
                 why
             }
@@ -362,7 +362,7 @@ impl Backends {
         // A repeatable tool has no further effect the second time, so the call is made again, once,
         // like after a crash.
         info!(backend = %name, why, "connection lost; retrying the repeatable call once");
-        match self.repeat(call, peer.as_ref(), limits).await {
+        match self.repeat(call, peer.as_ref(), deadlines).await {
             // The repetition was not sent, but the first attempt may have taken effect. "Not made"
             // would be wrong.
             Err(failure) if failure.is_of_no_call() => Err(CallFailure::Call(CallError::Lost(why))),
@@ -374,12 +374,12 @@ impl Backends {
         &self,
         connection: &InUse,
         call: &CallContext,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         if call.handle.is_none() {
             self.record_dispatch(connection, call, Dispatch::First).await?;
         }
-        self.attempt(connection, call, call.handle.clone(), limits).await
+        self.attempt(connection, call, call.handle.clone(), deadlines).await
     }
 
     /// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that
@@ -389,7 +389,7 @@ impl Backends {
         connection: &InUse,
         call: &CallContext,
         handle: Option<Handle>,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         let mut span = span(call, handle.is_some());
         let all = self.all();
@@ -415,15 +415,15 @@ impl Backends {
             Some(handle) => connection.peer.resume(handle, tool_call),
             None => connection.peer.call(tool_call),
         };
-        let mut silent_until = pin!(sleep_until(limits.first_end()));
+        let mut silent_until = pin!(sleep_until(deadlines.idle_deadline()));
         let outcome = loop {
             tokio::select! {
                 // An answer that has arrived counts, even if this task looks at it after the
                 // time-out.
                 biased;
                 answer = &mut answer => break answer.map_err(CallFailure::Call),
-                () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
-                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+                () = &mut silent_until => break Err(CallFailure::TimedOut(deadlines.elapsed())),
+                () = progress.touched() => silent_until.as_mut().reset(deadlines.idle_deadline_from_now()),
             }
         };
         let ending = match &outcome {
@@ -528,23 +528,23 @@ fn span(call: &CallContext, again: bool) -> Span {
 }
 
 /// What the outcome of a call says about the backend.
-fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
+fn evidence<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
     match outcome {
         Ok(_)
         | Err(CallFailure::Call(
             CallError::Refused(_) | CallError::RefusedWith { .. } | CallError::NotRead(_),
-        )) => Sign::Alive,
+        )) => CallEvidence::Alive,
         Err(CallFailure::NotConnected | CallFailure::TimedOut(_) | CallFailure::Call(_)) => {
-            Sign::Failed
+            CallEvidence::Failed
         }
         // The call ended before it reached the backend.
-        Err(_) => Sign::None,
+        Err(_) => CallEvidence::Inconclusive,
     }
 }
 
 /// How long one call may take.
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+struct CallDeadlines {
     start: Instant,
     /// The longest time without a sign of progress.
     idle: Duration,
@@ -552,34 +552,34 @@ struct Limits {
     deadline: Instant,
 }
 
-impl Limits {
+impl CallDeadlines {
     fn new(idle: Duration, deadline: Instant) -> Self {
         Self { start: Instant::now(), idle, deadline }
     }
 
-    /// The limits of a call that is sent only now.
-    fn restarted(self) -> Self {
+    /// The deadlines of a call that is sent only now.
+    fn with_clock_restarted(self) -> Self {
         Self { start: Instant::now(), ..self }
     }
 
     /// The end of a call that shows no progress.
-    fn first_end(&self) -> Instant {
+    fn idle_deadline(&self) -> Instant {
         self.deadline.min(self.start + self.idle)
     }
 
     /// The end of a call that has shown progress just now.
-    fn next_end(&self) -> Instant {
+    fn idle_deadline_from_now(&self) -> Instant {
         self.deadline.min(Instant::now() + self.idle)
     }
 
     /// The latest time for a permit. Only half of the time is for waiting, so that a call which
     /// gets a permit has time to run.
-    fn turn_by(&self) -> Instant {
-        let half = self.first_end().saturating_duration_since(self.start) / 2;
-        self.start + half.min(TURN_PATIENCE)
+    fn permit_deadline(&self) -> Instant {
+        let half = self.idle_deadline().saturating_duration_since(self.start) / 2;
+        self.start + half.min(PERMIT_PATIENCE)
     }
 
-    fn waited(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::state::{Breaker, Change, Ticket};
-pub use self::state::{Look, Shut, Sign};
+pub use self::state::{BreakerOpen, BreakerState, CallEvidence};
 use crate::model::BackendName;
 
 /// The breaker of one backend, shared by its calls and its supervisor.
@@ -30,7 +30,7 @@ pub struct Pass<'a> {
     breaker: &'a CircuitBreaker,
     ticket: Ticket,
     /// What the call has found out so far.
-    sign: Sign,
+    evidence: CallEvidence,
 }
 
 impl CircuitBreaker {
@@ -40,9 +40,9 @@ impl CircuitBreaker {
     }
 
     /// Admits a call, or says why not. End the pass with [`Pass::end`].
-    pub fn admit(&self) -> Result<Pass<'_>, Shut> {
+    pub fn admit(&self) -> Result<Pass<'_>, BreakerOpen> {
         let ticket = self.breaker.lock().admit(Instant::now())?;
-        Ok(Pass { breaker: self, ticket, sign: Sign::None })
+        Ok(Pass { breaker: self, ticket, evidence: CallEvidence::Inconclusive })
     }
 
     /// Closes the breaker: there is a new connection to the backend, and it works.
@@ -52,8 +52,8 @@ impl CircuitBreaker {
     }
 
     /// The present state, and how long the breaker stays open.
-    pub fn look(&self) -> (Look, Option<Duration>) {
-        self.breaker.lock().look(Instant::now())
+    pub fn state(&self) -> (BreakerState, Option<Duration>) {
+        self.breaker.lock().state(Instant::now())
     }
 
     fn tell(&self, change: Option<Change>) {
@@ -74,20 +74,21 @@ impl CircuitBreaker {
 impl<'a> Pass<'a> {
     /// Checks the pass again after a wait, such as for a permit. If the breaker has changed its
     /// state since, the call has to be admitted again.
-    pub fn renew(self) -> Result<Self, Shut> {
+    pub fn renew(self) -> Result<Self, BreakerOpen> {
         let stands = self.breaker.breaker.lock().admits(self.ticket);
         if stands { Ok(self) } else { self.breaker.admit() }
     }
 
     /// Ends the call and tells the breaker whether the backend gave an answer.
-    pub fn end(mut self, sign: Sign) {
-        self.sign = sign;
+    pub fn end(mut self, evidence: CallEvidence) {
+        self.evidence = evidence;
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let change = self.breaker.breaker.lock().ended(self.ticket, self.sign, Instant::now());
+        let change =
+            self.breaker.breaker.lock().record_outcome(self.ticket, self.evidence, Instant::now());
         self.breaker.tell(change);
     }
 }

@@ -91,7 +91,7 @@ impl VacantSeat {
         let seat = Arc::clone(&self.seat);
         drop(self);
         while let Some((id, queue, app)) = seat.missing() {
-            let Ok(permit) = queue.acquire_for_begun(&app, Instant::now() + PATIENCE).await else {
+            let Ok(permit) = queue.acquire_unbounded(&app, Instant::now() + PATIENCE).await else {
                 return;
             };
             let mut state = seat.0.lock();

@@ -19,7 +19,7 @@ use super::history::HistoryId;
 use super::long::{LongCalls, LongWork};
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
-use crate::journal::{Journal, NotWritten};
+use crate::journal::{Journal, KeptAnswer, NotWritten};
 use crate::limits::shares::Share;
 use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, RecoveryFacts};
 use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, Workspace};
@@ -266,12 +266,12 @@ impl CallRecorder {
     ///    then hears that the answer is lost.
     /// 3. The journal writes both in one piece, and says what is to be posted. Another replica may
     ///    have answered the call: the first durable answer is the call's, so that all posts of it
-    ///    have one body. The body is empty if another driver answers the call, or may: that of
-    ///    another replica, or of the next process, if this one's journal was closed first.
+    ///    have one body. `None`: another driver answers the call, or may: that of another replica,
+    ///    or of the next process, if this one's journal was closed first.
     /// 4. If the disk fails, the answer is posted nevertheless, and written when the disk works
     ///    again. A process that begins before that says that the outcome is unknown, and MANTYX,
     ///    which has the answer, ignores that.
-    pub async fn answered(&self, body: Bytes) -> Bytes {
+    pub async fn answered(&self, body: Bytes) -> Option<Bytes> {
         let answer_change = {
             let mut record = self.record.lock();
             record.stage = Stage::Answered;
@@ -297,8 +297,11 @@ impl CallRecorder {
         }
         let within =
             self.post_within(LOCAL_TOOL_TIMEOUT, AnswerOrigin::New).saturating_sub(LAST_POST);
-        let other = self.keeping.journal.keep_answer(&self.key, changes, within).await;
-        other.unwrap_or(body)
+        match self.keeping.journal.keep_answer(&self.key, changes, within).await {
+            KeptAnswer::First => Some(body),
+            KeptAnswer::Superseded(first) => Some(first),
+            KeptAnswer::NotOurs => None,
+        }
     }
 
     /// Closes the call, as MANTYX no longer waits for its answer.

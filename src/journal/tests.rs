@@ -339,13 +339,13 @@ async fn journal_file_has_one_owner() {
 async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
-    assert!(journal.lives().await);
+    assert!(journal.writer_responds().await);
     journal.close();
-    assert!(!journal.lives().await, "it has ended");
+    assert!(!journal.writer_responds().await, "it has ended");
 
     let (jobs, given) = mpsc::channel();
     let journal = Journal::new(jobs, Arc::default(), Place::File(None));
-    let lives = timeout(Duration::from_secs(3600), journal.lives()).await;
+    let lives = timeout(Duration::from_secs(3600), journal.writer_responds()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);
 }
@@ -427,7 +427,7 @@ async fn records_that_wait_for_the_disk_are_bounded() {
     for slot in 0..48 {
         journal.write(large(slot));
     }
-    journal.has_room().await;
+    journal.wait_for_room().await;
     assert!(*journal.shared.queue.0.borrow() < QUEUE_BYTES);
     journal.commit(Vec::new()).await.unwrap();
     journal.close();

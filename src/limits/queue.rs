@@ -90,14 +90,14 @@ impl AdmissionQueue {
             return Err(Rejected::QueueFull);
         }
         if ahead < ALWAYS_WAIT {
-            return self.acquire_for_begun(app, by).await;
+            return self.acquire_unbounded(app, by).await;
         }
         self.wait(app, by, self.too_long(app)).await
     }
 
     /// Waits for a permit until `by`, for work that was begun before, such as a task to be polled.
     /// A long queue does not reject such work, as its result would be lost.
-    pub async fn acquire_for_begun(&self, app: &AppName, by: Instant) -> Result<Permit, Rejected> {
+    pub async fn acquire_unbounded(&self, app: &AppName, by: Instant) -> Result<Permit, Rejected> {
         self.wait(app, by, std::future::pending()).await
     }
 

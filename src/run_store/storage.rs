@@ -99,8 +99,8 @@ impl RunStore {
     }
 
     /// Waits a few seconds for a database that is away. `false`: it has not come back.
-    pub async fn database_is_back(&self) -> bool {
-        self.journal().is_back().await
+    pub async fn wait_for_database(&self) -> bool {
+        self.journal().wait_until_back().await
     }
 
     /// The reason for an app why a run or session cannot be kept now, or its owner not be looked

@@ -76,11 +76,6 @@ pub async fn answer(
         Task::Make(_) | Task::Refuse(..) => AnswerOrigin::New,
     };
     let Some(body) = result_body(&context, &run, call, task, &recorder).await else { return };
-    if body.is_empty() {
-        // Another driver answers the call: that of another replica, or of another run that has the
-        // call.
-        return;
-    }
     if run.takes_answers() || context.draining().is_cancelled() {
         let path = run.key.results_path(&to);
         let deadline = Instant::now() + recorder.post_within(LOCAL_TOOL_TIMEOUT, origin);
@@ -89,9 +84,12 @@ pub async fn answer(
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
         let post = ResultPost { path: &path, body, trace, deadline };
-        let (posted, body) = delivered(&context, &run, &tool_use, &recorder, post).await;
+        let delivered = delivered(&context, &run, &tool_use, &recorder, post).await;
+        let Some((posted, body)) = delivered else { return };
         if posted == Posted::Accepted {
-            recorder.history_id.get().inspect(|call| call.posted());
+            if let Some(call) = recorder.history_id.get() {
+                call.posted();
+            }
         }
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // At shutdown the answer stays in the journal too: the next process posts it.
@@ -109,7 +107,8 @@ pub async fn answer(
     recorder.close();
 }
 
-/// The body to post for `call`. `None`: the call is left to the next process.
+/// The body to post for `call`. `None`: the call is left to the next process, or another driver
+/// answers it.
 async fn result_body(
     context: &RunContext,
     run: &Arc<DrivenRun>,
@@ -132,7 +131,7 @@ async fn result_body(
         }
         Task::Make(route) => execute(context, run, run.request(call, route), recorder).await?,
     };
-    Some(written(&tool_use, answer, recorder).await)
+    written(&tool_use, answer, recorder).await
 }
 
 /// How to answer a call that an earlier process may have made, although the journal has lost the
@@ -152,24 +151,25 @@ pub fn doubtful(entry: &CallRecorder, route: Route) -> Task {
 
 /// Posts the answer. If MANTYX rejects it, as it is too large or MANTYX cannot read it, a short
 /// error is posted in its place: without any answer, the model would wait until the call times out.
-/// Returns the outcome with the body that was posted last.
+/// Returns the outcome with the body that was posted last; `None` if another driver has answered
+/// the call meanwhile.
 async fn delivered(
     context: &RunContext,
     run: &DrivenRun,
     tool_use: &ToolUseId,
     recorder: &CallRecorder,
     post: ResultPost<'_>,
-) -> (Posted, Bytes) {
+) -> Option<(Posted, Bytes)> {
     let upstream = &context.upstream;
     let credential = RunPostCredential { context, run };
     match upstream.post_result(post.clone(), &credential).await {
         Posted::Refused(status) if !is_replaced(&post.body) => {
             let error = refusal(status, post.body.len());
-            let body = written(tool_use, Answer::Error(error), recorder).await;
+            let body = written(tool_use, Answer::Error(error), recorder).await?;
             let shorter = ResultPost { body: body.clone(), ..post };
-            (upstream.post_result(shorter, &credential).await, body)
+            Some((upstream.post_result(shorter, &credential).await, body))
         }
-        posted => (posted, post.body),
+        posted => Some((posted, post.body)),
     }
 }
 
@@ -284,8 +284,8 @@ fn cancelled() -> Answer {
 }
 
 /// The body to post. When this returns, the journal has it on disk, if the disk works and the app
-/// has room for it.
-async fn written(tool_use: &ToolUseId, answer: Answer, recorder: &CallRecorder) -> Bytes {
+/// has room for it. `None`: another driver answers the call.
+async fn written(tool_use: &ToolUseId, answer: Answer, recorder: &CallRecorder) -> Option<Bytes> {
     let answer = answer.within_limits();
     let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };
     let body = Bytes::from(serde_json::to_vec(&result).expect("strings can be written"));

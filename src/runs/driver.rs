@@ -362,7 +362,7 @@ impl Driver {
         }
         loop {
             tokio::select! {
-                () = self.context.journal().has_room() => (),
+                () = self.context.journal().wait_for_room() => (),
                 () = draining.cancelled() => return StreamEnd::Drain,
             }
             let patience = self.patience(&framer);

@@ -5,7 +5,7 @@
 use tokio::time::Instant;
 
 use super::failure::CallFailure;
-use super::{BackendHandle, Limits};
+use super::{BackendHandle, CallDeadlines};
 use crate::backend::circuit_breaker::Pass;
 use crate::backend::peer::CallError;
 use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
@@ -38,19 +38,19 @@ pub(super) async fn admit<'a>(
     of_all: &AdmissionQueue,
     app: &AppName,
     sending: Sending,
-    limits: Limits,
+    deadlines: CallDeadlines,
 ) -> Result<Admission<'a>, CallFailure> {
     let pass = match sending {
-        Sending::New => Some(backend.breaker.admit().map_err(CallFailure::Shut)?),
+        Sending::New => Some(backend.breaker.admit().map_err(CallFailure::BreakerOpen)?),
         Sending::Resumed => None,
     };
-    let permits = acquire(&backend.queue, of_all, app, sending, limits.turn_by()).await;
-    backend.metrics().turn.observe(limits.waited());
+    let permits = acquire(&backend.queue, of_all, app, sending, deadlines.permit_deadline()).await;
+    backend.metrics().turn.observe(deadlines.elapsed());
     let (own, of_all) = permits.map_err(|why| match sending {
-        Sending::New => CallFailure::Rejected(why, limits.waited()),
+        Sending::New => CallFailure::Rejected(why, deadlines.elapsed()),
         Sending::Resumed => CallFailure::Call(CallError::Lost("no turn to ask for it".to_owned())),
     })?;
-    let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
+    let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::BreakerOpen)?;
     Ok(Admission { pass, own, of_all })
 }
 
@@ -65,7 +65,7 @@ async fn acquire(
 ) -> Result<(Permit, Permit), Rejected> {
     let own = match sending {
         Sending::New => queue.acquire(app, by).await?,
-        Sending::Resumed => queue.acquire_for_begun(app, by).await?,
+        Sending::Resumed => queue.acquire_unbounded(app, by).await?,
     };
-    Ok((own, of_all.acquire_for_begun(app, by).await?))
+    Ok((own, of_all.acquire_unbounded(app, by).await?))
 }

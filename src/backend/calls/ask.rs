@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use super::admission::{Sending, admit};
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{BackendHandle, Backends, Limits};
-use crate::backend::circuit_breaker::Sign;
+use super::{BackendHandle, Backends, CallDeadlines};
+use crate::backend::circuit_breaker::CallEvidence;
 use crate::backend::log::Removal;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{CallError, Reply};
@@ -24,16 +24,16 @@ use crate::tasks::in_place_if_large;
 /// An app chooses what it reads: a resource that never comes, or one that its server breaks over,
 /// would otherwise open the breaker, and so end the calls of all apps. Only a connection that
 /// cannot be used counts against the server.
-fn sign_of_read<T>(outcome: &Result<T, CallFailure>) -> Sign {
+fn evidence_of_read<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
     match outcome {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
-            Sign::Alive
+            CallEvidence::Alive
         }
         Err(
             CallFailure::NotConnected
             | CallFailure::Call(CallError::NotSent(_) | CallError::NoSession(_)),
-        ) => Sign::Failed,
-        Err(_) => Sign::None,
+        ) => CallEvidence::Failed,
+        Err(_) => CallEvidence::Inconclusive,
     }
 }
 
@@ -56,15 +56,15 @@ impl Backends {
             return Err(CallFailure::Removed.for_model(name));
         };
         let idle = backend.rules.call_timeout;
-        let limits = Limits::new(idle, Instant::now() + idle);
+        let deadlines = CallDeadlines::new(idle, Instant::now() + idle);
         let for_client = |failure: CallFailure| {
             self.removal_of(name, backend).text(failure.for_reader(name), &mut 0)
         };
         let admission =
-            admit(backend, &all.permits, app, Sending::New, limits).await.map_err(for_client)?;
-        let outcome = self.send_request(name, (method, params), permission, limits).await;
+            admit(backend, &all.permits, app, Sending::New, deadlines).await.map_err(for_client)?;
+        let outcome = self.send_request(name, (method, params), permission, deadlines).await;
         if let Some(pass) = admission.pass {
-            pass.end(sign_of_read(&outcome));
+            pass.end(evidence_of_read(&outcome));
         }
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
@@ -89,15 +89,15 @@ impl Backends {
         name: &BackendName,
         (method, params): (&'static str, Value),
         permission: ReadPermission,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<Reply, CallFailure> {
-        let patience = Patience::OfCall(limits.deadline);
+        let patience = Patience::OfCall(deadlines.deadline);
         let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
-        let limits = if has_waited { limits.restarted() } else { limits };
+        let deadlines = if has_waited { deadlines.with_clock_restarted() } else { deadlines };
         permission()?;
-        timeout_at(limits.first_end(), connection.peer.ask(method, params, permission))
+        timeout_at(deadlines.idle_deadline(), connection.peer.ask(method, params, permission))
             .await
-            .map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?
+            .map_err(|_elapsed| CallFailure::TimedOut(deadlines.elapsed()))?
             .map_err(CallFailure::Call)
     }
 

@@ -121,8 +121,8 @@ impl Backends {
         }
     }
 
-    /// Checks the call against the definition that its tool has now: while the call waited, its
-    /// program was started, and may define its tools otherwise than it did before.
+    /// Checks the call against the definition that its tool has now: the call waited for another
+    /// connection, whose server may define its tools otherwise than the one before.
     pub(super) fn check_definition(&self, call: &CallContext) -> Result<(), CallFailure> {
         let request = &call.request;
         let Target::Tool { name: tool, .. } = &request.route.target else { return Ok(()) };

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::CallContext;
-use crate::backend::circuit_breaker::Shut;
+use crate::backend::circuit_breaker::BreakerOpen;
 use crate::backend::{CallError, NotRead, NotRecorded, Source};
 use crate::limits::queue::Rejected;
 use crate::model::rights::CallRefusal;
@@ -16,7 +16,7 @@ use crate::model::{BackendName, Ending};
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallFailure {
     #[error("the backend keeps failing")]
-    Shut(Shut),
+    BreakerOpen(BreakerOpen),
     #[error("too many calls are running")]
     Rejected(Rejected, Duration),
     /// The text is for the model.
@@ -71,7 +71,7 @@ impl CallFailure {
 
     pub(super) fn ending(&self) -> Ending {
         match self {
-            Self::Shut(_) => Ending::BreakerOpen,
+            Self::BreakerOpen(_) => Ending::BreakerOpen,
             Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected
@@ -118,7 +118,7 @@ impl CallFailure {
 
     pub(super) fn for_model(&self, name: &BackendName) -> String {
         match self {
-            Self::Shut(Shut(wait)) => {
+            Self::BreakerOpen(BreakerOpen { retry_after: wait }) => {
                 let wait = wait.as_secs_f64().ceil();
                 sentences::backend_keeps_failing(name, wait)
             }

@@ -7,34 +7,36 @@ use tracing::info;
 
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
-use super::{Backends, CallContext, Dispatch, Limits};
+use super::{Backends, CallContext, CallDeadlines, Dispatch};
 use crate::backend::CallOutcome;
 use crate::backend::peer::CallError;
 use crate::backend::registry::InUse;
 use crate::model::Identity;
 
 impl Backends {
-    /// Sends `call` once more, on the connection that follows `broken`. Permission is asked again,
-    /// and the dispatch recorded again: the new session may have brought other tools, and a reload
-    /// other rights.
+    /// Sends `call` once more, on the connection that follows `broken`. The definition is looked at
+    /// again, permission asked again, and the dispatch recorded again: the new session may have
+    /// brought other tools, and a reload other rights. The deadlines stay: what the call has waited was
+    /// its server's own doing.
     pub(super) async fn send_in_new_session(
         &self,
         broken: InUse,
         call: &CallContext,
         why: &str,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         let name = &call.request.route.backend;
         info!(backend = %name, why, "the session is lost; sending the call in a new one");
-        let patience = Patience::OfCall(limits.deadline);
+        let patience = Patience::OfCall(deadlines.deadline);
         let fresh = self.connected(name, Some(&broken), patience).await?.connection;
         // A reload may have given the name to another server.
         if fresh.identity != broken.identity {
             return Err(CallFailure::NotConnected);
         }
         drop(broken);
+        self.check_definition(call)?;
         self.record_dispatch(&fresh, call, Dispatch::Repeated).await?;
-        self.attempt(&fresh, call, None, limits).await
+        self.attempt(&fresh, call, None, deadlines).await
     }
 
     /// Makes a call once more whose connection to `peer` was lost before the answer.
@@ -42,16 +44,16 @@ impl Backends {
         &self,
         call: &CallContext,
         peer: Option<&Identity>,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         let name = &call.request.route.backend;
-        let patience = Patience::OfCall(limits.deadline);
+        let patience = Patience::OfCall(deadlines.deadline);
         let Connected { connection, .. } = self.connected(name, None, patience).await?;
-        match self.repeat_on(&connection, call, peer, limits).await {
+        match self.repeat_on(&connection, call, peer, deadlines).await {
             // This was the broken connection: its supervisor has not noticed yet.
             Err(CallFailure::Call(CallError::NotSent(_))) => {
                 let other = self.connected(name, Some(&connection), patience).await?;
-                self.repeat_on(&other.connection, call, peer, limits).await
+                self.repeat_on(&other.connection, call, peer, deadlines).await
             }
             outcome => outcome,
         }
@@ -62,13 +64,14 @@ impl Backends {
         connection: &InUse,
         call: &CallContext,
         peer: Option<&Identity>,
-        limits: Limits,
+        deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         // A reload may have given the name to another server.
         if connection.identity.as_ref() != peer {
             return Err(CallFailure::AnotherPeer);
         }
+        self.check_definition(call)?;
         self.record_dispatch(connection, call, Dispatch::Repeated).await?;
-        self.attempt(connection, call, None, limits).await
+        self.attempt(connection, call, None, deadlines).await
     }
 }

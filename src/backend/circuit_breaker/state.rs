@@ -50,24 +50,27 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// A call is rejected; the next one may try after this time.
+/// A call is rejected, as the breaker is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shut(pub Duration);
+pub struct BreakerOpen {
+    /// When the next call may try.
+    pub retry_after: Duration,
+}
 
 /// What the end of a call says about the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum CallEvidence {
     /// The peer gave an answer, whatever it says.
     Alive,
     /// The peer gave no answer.
     Failed,
     /// The call ended before it could tell, such as without a permit.
-    None,
+    Inconclusive,
 }
 
 words! {
     /// The state of a breaker, for status pages and metrics.
-    pub enum Look {
+    pub enum BreakerState {
         Closed = "closed",
         Open = "open",
         /// One call may try, or is trying.
@@ -93,14 +96,16 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Admits a call, or says why not. When an admitted call ends, call [`Self::ended`].
-    pub(super) fn admit(&mut self, now: Instant) -> Result<Ticket, Shut> {
+    /// Admits a call, or says why not. When an admitted call ends, call [`Self::record_outcome`].
+    pub(super) fn admit(&mut self, now: Instant) -> Result<Ticket, BreakerOpen> {
         match self.state {
             State::Closed { .. } => (),
-            State::Open { until, .. } if now < until => return Err(Shut(until - now)),
+            State::Open { until, .. } if now < until => {
+                return Err(BreakerOpen { retry_after: until - now });
+            }
             State::Open { wait, .. } => self.change(State::Probing { wait }),
             // How long the probe takes is not known.
-            State::Probing { .. } => return Err(Shut(FIRST_WAIT)),
+            State::Probing { .. } => return Err(BreakerOpen { retry_after: FIRST_WAIT }),
         }
         Ok(Ticket(self.period))
     }
@@ -111,42 +116,49 @@ impl Breaker {
     }
 
     /// Notes the end of the call that holds `ticket`.
-    pub(super) fn ended(&mut self, ticket: Ticket, sign: Sign, now: Instant) -> Option<Change> {
-        match (sign, self.state) {
-            (Sign::Alive, State::Closed { .. }) => {
+    pub(super) fn record_outcome(
+        &mut self,
+        ticket: Ticket,
+        evidence: CallEvidence,
+        now: Instant,
+    ) -> Option<Change> {
+        match (evidence, self.state) {
+            (CallEvidence::Alive, State::Closed { .. }) => {
                 self.state = State::Closed { failures: 0 };
                 None
             }
-            (Sign::Alive, _) => self.close(),
+            (CallEvidence::Alive, _) => self.close(),
             _ if !self.admits(ticket) => None,
-            (Sign::Failed, State::Closed { failures }) if failures + 1 < FAILURES_TO_OPEN => {
+            (CallEvidence::Failed, State::Closed { failures })
+                if failures + 1 < FAILURES_TO_OPEN =>
+            {
                 self.state = State::Closed { failures: failures + 1 };
                 None
             }
-            (Sign::Failed, State::Closed { .. }) => {
+            (CallEvidence::Failed, State::Closed { .. }) => {
                 self.change(State::Open { until: now + FIRST_WAIT, wait: FIRST_WAIT });
                 Some(Change::Opened(FIRST_WAIT))
             }
-            (Sign::Failed, State::Probing { wait }) => {
+            (CallEvidence::Failed, State::Probing { wait }) => {
                 let wait = (2 * wait).min(LONGEST_WAIT);
                 self.change(State::Open { until: now + wait, wait });
                 Some(Change::Reopened(wait))
             }
-            (Sign::None, State::Probing { wait }) => {
+            (CallEvidence::Inconclusive, State::Probing { wait }) => {
                 // The probe found out nothing, so the next call may probe at once.
                 self.change(State::Open { until: now, wait });
                 None
             }
-            (Sign::None, State::Closed { .. }) | (_, State::Open { .. }) => None,
+            (CallEvidence::Inconclusive, State::Closed { .. }) | (_, State::Open { .. }) => None,
         }
     }
 
     /// The present state, and how long the breaker stays open.
-    pub(super) fn look(&self, now: Instant) -> (Look, Option<Duration>) {
+    pub(super) fn state(&self, now: Instant) -> (BreakerState, Option<Duration>) {
         match self.state {
-            State::Closed { .. } => (Look::Closed, None),
-            State::Open { until, .. } if now < until => (Look::Open, Some(until - now)),
-            State::Open { .. } | State::Probing { .. } => (Look::HalfOpen, None),
+            State::Closed { .. } => (BreakerState::Closed, None),
+            State::Open { until, .. } if now < until => (BreakerState::Open, Some(until - now)),
+            State::Open { .. } | State::Probing { .. } => (BreakerState::HalfOpen, None),
         }
     }
 

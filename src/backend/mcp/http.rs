@@ -334,7 +334,7 @@ impl Streamable {
             BodyError::NotRead(why) => HttpFailure::NotRead(why),
             broken @ BodyError::Broken(_) => HttpFailure::Lost(error_chain(&broken), None),
         })?;
-        rpc.has_room().await;
+        rpc.wait_for_room().await;
         let text = String::from_utf8_lossy(&body);
         if self.is_lost(session, status, &text, Some(request.id)) {
             request.without_session();

@@ -410,7 +410,7 @@ impl Rpc {
 
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
     /// ones would be there at once: they come faster than the calls make their answers of them.
-    pub(super) async fn has_room(&self) {
+    pub(super) async fn wait_for_room(&self) {
         if *self.untaken.borrow() >= MAX_UNTAKEN {
             // The sender lives as long as `self`.
             self.untaken.subscribe().wait_for(|all| *all < MAX_UNTAKEN).await.ok();

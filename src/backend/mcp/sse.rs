@@ -132,7 +132,7 @@ pub(super) async fn read(rpc: Arc<Rpc>, mut events: Source) {
 /// Reads the stream to its end, and says how it ended.
 async fn read_all(rpc: &Arc<Rpc>, events: &mut Source) -> String {
     loop {
-        rpc.has_room().await;
+        rpc.wait_for_room().await;
         match events.next().await {
             Next::Frame(frame) => streamable::take_message(frame.fields(), rpc, None),
             Next::NotRead(why, id) => {

@@ -199,7 +199,7 @@ impl<R: AsyncRead + Unpin> Stdout<R> {
 
     async fn read_all(&mut self) {
         loop {
-            self.rpc.has_room().await;
+            self.rpc.wait_for_room().await;
             if let Some(line) = self.lines.next_line() {
                 self.take(&line);
                 continue;

@@ -184,7 +184,7 @@ fn backends(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> V
         .collect();
     let phases = each_by([BACKEND, STATE], &states, |state| one_of(state.snapshot.phase));
     let breakers =
-        each_by([BACKEND, STATE], &states, |state| one_of(state.handle.breaker.look().0));
+        each_by([BACKEND, STATE], &states, |state| one_of(state.handle.breaker.state().0));
     let tools = gauges(&states, |snapshot| {
         snapshot.catalog.as_ref().map_or(0, |catalog| catalog.tool_count())
     });

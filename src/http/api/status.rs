@@ -367,7 +367,7 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
     // What a program that starts has written is not meant for apps.
     let remark =
         if snapshot.connection.is_some() || shows_start { backend.dial.remark() } else { None };
-    let (look, wait) = backend.breaker.look();
+    let (breaker, wait) = backend.breaker.state();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
@@ -391,7 +391,7 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
             .last_call(caller.sees())
             .map(|last| LastCall { at: rfc3339(last.at), answered: last.answered }),
         calls_in_flight: backend.in_flight(caller.sees()),
-        breaker: Breaker { state: look.as_str().to_owned(), retry_at },
+        breaker: Breaker { state: breaker.as_str().to_owned(), retry_at },
         pin: Pin {
             mode: snapshot.review.mode.as_str().to_owned(),
             changed: snapshot.review.open().count(),

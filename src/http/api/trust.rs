@@ -161,7 +161,7 @@ impl Api {
             ));
         }
         let body = self.read_json(&mut incoming, MAX_ACCEPT).await?;
-        if !self.runs.database_is_back().await {
+        if !self.runs.wait_for_database().await {
             return Err(response::error(
                 Code::NotReady,
                 "The replicas' database does not answer, so nothing was accepted. Accept again once \

@@ -114,7 +114,7 @@ impl<'a> Outgoing<'a> {
             return Ok(());
         };
         warn!(error = error_chain(&error), "cannot tell yet whose run or session a request is for");
-        if self.runs.database_is_back().await
+        if self.runs.wait_for_database().await
             && self.runs.learn(workspace, ids, &self.credential).await.is_ok()
         {
             return Ok(());

@@ -214,7 +214,7 @@ impl Outgoing<'_> {
         got_tools: bool,
     ) -> HandlerResult<Submission> {
         // Without its owner on record, another replica would give the run to any app that asks.
-        if !self.runs.database_is_back().await {
+        if !self.runs.wait_for_database().await {
             return Err(away(self.runs));
         }
         let (mut parts, body) = request.into_parts();

@@ -70,8 +70,8 @@ async fn answer_that_the_closed_journal_has_not_is_not_posted() {
         vec![call(1, tool_use, Stage::Answered), Change::Answer(key(1, tool_use), body)]
     };
     let within = Duration::from_secs(1);
-    assert_eq!(journal.keep_answer(&key(1, "tu"), answer("tu"), within).await, None);
+    assert_eq!(journal.keep_answer(&key(1, "tu"), answer("tu"), within).await, KeptAnswer::First);
     journal.close();
     let late = journal.keep_answer(&key(1, "late"), answer("late"), within).await;
-    assert_eq!(late, Some(Bytes::new()));
+    assert_eq!(late, KeptAnswer::NotOurs);
 }

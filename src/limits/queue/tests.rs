@@ -69,7 +69,7 @@ async fn call_at_a_queue_that_stands_still_is_refused_at_once() {
     assert_eq!(queue.acquire(&one(), begun + HOUR).await.err(), Some(Rejected::QueueFull));
     assert!(begun.elapsed().is_zero());
     let app = one();
-    let mut begun_before = Box::pin(queue.acquire_for_begun(&app, begun + HOUR));
+    let mut begun_before = Box::pin(queue.acquire_unbounded(&app, begun + HOUR));
     assert!(begun_before.as_mut().now_or_never().is_none(), "but not what has begun");
     // Whoever gives up leaves the place to others.
     drop((waiting, begun_before));

@@ -3,7 +3,7 @@
 use futures_util::future::{BoxFuture, join_all};
 
 use super::*;
-use crate::backend::circuit_breaker::{Look, Shut};
+use crate::backend::circuit_breaker::{BreakerOpen, BreakerState};
 use crate::backend::peer::{ErrorReply, NotRead, NotRecorded};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,12 +17,12 @@ async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
     for _ in 0..7 {
         assert_eq!(harness.make("fs_ls").await.ending, Ending::ConnectionLost);
     }
-    assert_eq!(look(&harness), (Look::Open, Some(SECOND)));
+    assert_eq!(state(&harness), (BreakerState::Open, Some(SECOND)));
     (world, harness)
 }
 
-fn look(harness: &Harness) -> (Look, Option<Duration>) {
-    harness.backends.handles()["fs"].breaker.look()
+fn state(harness: &Harness) -> (BreakerState, Option<Duration>) {
+    harness.backends.handles()["fs"].breaker.state()
 }
 
 /// Makes `count` calls at once; how many were refused at once, and the outcomes of the others.
@@ -58,10 +58,10 @@ async fn one_call_at_a_time_finds_out_whether_it_works_again() {
     world.calling.send_replace(Mood::Hanging);
     let mut calls = 7;
     for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-        assert_eq!(look(&harness), (Look::Open, Some(wait * SECOND)));
+        assert_eq!(state(&harness), (BreakerState::Open, Some(wait * SECOND)));
         assert_eq!(call_many(&harness, 20).await.0, 20, "{wait} s are not over");
         tokio::time::advance(wait * SECOND).await;
-        assert_eq!(look(&harness), (Look::HalfOpen, None));
+        assert_eq!(state(&harness), (BreakerState::HalfOpen, None));
         let (refused, made) = call_many(&harness, 20).await;
         calls += 1;
         assert_eq!((refused, World::count(&world.calls)), (19, calls), "one is at the peer");
@@ -72,7 +72,7 @@ async fn one_call_at_a_time_finds_out_whether_it_works_again() {
     tokio::time::advance(60 * SECOND).await;
     world.calling.send_replace(Mood::Well);
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
-    assert_eq!(look(&harness), (Look::Closed, None));
+    assert_eq!(state(&harness), (BreakerState::Closed, None));
     assert_eq!(call_many(&harness, 20).await.0, 0, "all are made again");
 }
 
@@ -85,7 +85,7 @@ async fn a_probe_that_is_cancelled_frees_its_place() {
         let probe = timeout(SECOND, harness.call("fs_ls")).await;
         assert!(probe.is_err(), "it hangs, and is dropped");
         assert_eq!(World::count(&world.calls), calls);
-        assert_eq!(look(&harness), (Look::HalfOpen, None));
+        assert_eq!(state(&harness), (BreakerState::HalfOpen, None));
     }
     world.calling.send_replace(Mood::Well);
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
@@ -116,7 +116,7 @@ async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
     for _ in 0..10 {
         assert!(timeout(SECOND, harness.call("fs_ls")).await.is_err());
     }
-    assert_eq!(look(&harness), (Look::Closed, None));
+    assert_eq!(state(&harness), (BreakerState::Closed, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,13 +128,13 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     for _ in 0..7 {
         assert_eq!(harness.make("fs_ls").await.ending, Ending::Unavailable);
     }
-    assert_eq!(look(&harness), (Look::Open, Some(SECOND)));
+    assert_eq!(state(&harness), (BreakerState::Open, Some(SECOND)));
     assert_eq!(call_many(&harness, 5).await.0, 5);
     world.dialling.send_replace(Mood::Well);
     let live = |registry: &Registry| registry.snapshot("fs").and_then(|known| known.connection);
     harness.backends.registry.wait_for(live).await;
     tokio::task::yield_now().await;
-    assert_eq!(look(&harness), (Look::Closed, None), "a new connection is proof of life");
+    assert_eq!(state(&harness), (BreakerState::Closed, None), "a new connection is proof of life");
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
 }
 
@@ -162,18 +162,18 @@ fn outcome_of_a_call_is_a_sign_of_its_backend() {
     let wait = Duration::from_secs(1);
     let error = ErrorReply { code: ErrorReply::URL_FIRST, message: why(), data: None };
     let failures = [
-        (CallFailure::NotConnected, Sign::Failed),
-        (CallFailure::TimedOut(wait), Sign::Failed),
-        (CallFailure::Call(CallError::NotSent(why())), Sign::Failed),
-        (CallFailure::Call(CallError::Lost(why())), Sign::Failed),
-        (CallFailure::Call(CallError::Unreadable(why())), Sign::Failed),
-        (CallFailure::Call(CallError::Refused(why())), Sign::Alive),
-        (CallFailure::Call(CallError::RefusedWith { why: why(), error }), Sign::Alive),
-        (CallFailure::Call(too_large(None)), Sign::Alive),
-        (CallFailure::Rejected(Rejected::Late, wait), Sign::None),
-        (CallFailure::Rejected(Rejected::QueueFull, wait), Sign::None),
-        (CallFailure::NotRecorded(NotRecorded::Unwritable), Sign::None),
-        (CallFailure::Shut(Shut(wait)), Sign::None),
+        (CallFailure::NotConnected, CallEvidence::Failed),
+        (CallFailure::TimedOut(wait), CallEvidence::Failed),
+        (CallFailure::Call(CallError::NotSent(why())), CallEvidence::Failed),
+        (CallFailure::Call(CallError::Lost(why())), CallEvidence::Failed),
+        (CallFailure::Call(CallError::Unreadable(why())), CallEvidence::Failed),
+        (CallFailure::Call(CallError::Refused(why())), CallEvidence::Alive),
+        (CallFailure::Call(CallError::RefusedWith { why: why(), error }), CallEvidence::Alive),
+        (CallFailure::Call(too_large(None)), CallEvidence::Alive),
+        (CallFailure::Rejected(Rejected::Late, wait), CallEvidence::Inconclusive),
+        (CallFailure::Rejected(Rejected::QueueFull, wait), CallEvidence::Inconclusive),
+        (CallFailure::NotRecorded(NotRecorded::Unwritable), CallEvidence::Inconclusive),
+        (CallFailure::BreakerOpen(BreakerOpen { retry_after: wait }), CallEvidence::Inconclusive),
     ];
     for (failure, expected) in failures {
         let words = failure.to_string();
@@ -183,10 +183,14 @@ fn outcome_of_a_call_is_a_sign_of_its_backend() {
         );
         let told = failure.for_model(&fs);
         assert_eq!(told.starts_with(OUTCOME_UNKNOWN), is_unknown, "{told}");
-        assert_eq!(sign::<()>(&Err(failure)), expected, "{words}");
+        assert_eq!(evidence::<()>(&Err(failure)), expected, "{words}");
     }
-    assert_eq!(sign(&Ok(Answer::text("x"))), Sign::Alive);
-    assert_eq!(sign(&Ok(Answer::Error(why()))), Sign::Alive, "a tool's own error is an answer");
+    assert_eq!(evidence(&Ok(Answer::text("x"))), CallEvidence::Alive);
+    assert_eq!(
+        evidence(&Ok(Answer::Error(why()))),
+        CallEvidence::Alive,
+        "a tool's own error is an answer"
+    );
 }
 
 /// The model would take "not made" for true, and make the call again.

@@ -23,6 +23,31 @@ async fn call_in_a_forgotten_session_is_sent_again_once_on_the_next_connection()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn call_is_not_sent_again_to_a_server_that_has_the_tool_no_longer() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.registry.settled().await;
+    world.forgetting.store(1, Ordering::SeqCst);
+    *world.tools.lock().unwrap() = vec!["other"];
+    let made = harness.make("fs_ls").await;
+    check_failed(&made, Ending::Unavailable, &["does not have this tool"]);
+    assert_eq!(World::count(&world.calls), 1);
+
+    let (world, harness) = start_breaking(1).await;
+    world.calling.send_replace(Mood::Gone);
+    let (made, ()) = tokio::join!(harness.make("fs_reads"), async {
+        while World::count(&world.calls) < 2 {
+            tokio::task::yield_now().await;
+        }
+        *world.tools.lock().unwrap() = vec!["other"];
+        world.calling.send_replace(Mood::Well);
+        world.lost.notify_one();
+    });
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
+    assert_eq!(World::count(&world.calls), 2, "the second was not sent");
+}
+
 /// Permits as many times as it says, and then wants a person's approval.
 #[derive(Debug)]
 struct PermittedTimes(AtomicUsize);

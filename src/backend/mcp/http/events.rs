@@ -86,7 +86,7 @@ impl Streamable {
         let fields = frame.fields();
         if answer.is_resumed {
             self.streams.lock().came(StreamKind::Resumed, frame);
-            rpc.has_room().await;
+            rpc.wait_for_room().await;
             return take_message(fields, rpc, None);
         }
         let data = fields.data.as_deref().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Streamable {
             self.is_doubtful.store(true, Ordering::Relaxed);
         }
         answer.has_begun |= !data.trim().is_empty();
-        rpc.has_room().await;
+        rpc.wait_for_room().await;
         take_message(fields, rpc, Some(id));
     }
 }

@@ -199,7 +199,7 @@ impl Streamable {
                     Next::Frame(frame) => {
                         self.streams.lock().came(kind, &frame);
                         place.note(&frame);
-                        rpc.has_room().await;
+                        rpc.wait_for_room().await;
                         take_message(frame.fields(), rpc, None);
                     }
                     // The stream would bring the same oversized event again.
@@ -305,7 +305,7 @@ pub(super) fn read_left_open(rpc: &Arc<Rpc>, response: reqwest::Response) {
         loop {
             match source.next().await {
                 Next::Frame(frame) => {
-                    carrier.has_room().await;
+                    carrier.wait_for_room().await;
                     take_message(frame.fields(), &carrier, None);
                 }
                 Next::NotRead(why, _) => return unread(&carrier, &why.to_string()),

@@ -135,9 +135,9 @@ fn results_are_kept_whatever_stands_in_them() {
 #[tokio::test]
 async fn a_large_result_is_taken_before_more_are_read() {
     for is_taken in [true, false] {
-        waiting().0.has_room().await;
+        waiting().0.wait_for_room().await;
         let (rpc, request) = full();
-        let mut room = Box::pin(rpc.has_room());
+        let mut room = Box::pin(rpc.wait_for_room());
         assert!(futures_util::poll!(&mut room).is_pending());
         if is_taken {
             request.take_outcome().unwrap().unwrap().unwrap();

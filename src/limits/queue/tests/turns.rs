@@ -111,7 +111,7 @@ async fn live(queue: AdmissionQueue, ledger: Arc<Mutex<Ledger>>, plan: Plan, at_
     ledger.lock().comes(plan);
     let app = AppName::from(format!("app_{}", plan.app).as_str());
     let by = plan.moment(begun, plan.comes + plan.patience);
-    let Ok(_permit) = queue.acquire_for_begun(&app, by).await else {
+    let Ok(_permit) = queue.acquire_unbounded(&app, by).await else {
         return ledger.lock().leaves(plan);
     };
     ledger.lock().gets_permit(plan, at_once);
