@@ -20,6 +20,7 @@ pub mod peer;
 pub mod program;
 pub mod queue;
 pub mod quota;
+pub mod readiness;
 pub mod registry;
 pub mod seat;
 pub mod supervisor;

@@ -488,6 +488,39 @@ pub struct A2a {
     pub tls: Option<Tls>,
     /// The required signers of the card; `None`: signatures are not checked.
     pub signers: Option<Signers>,
+    /// The address for calls, in place of those that the card names.
+    pub endpoint: Option<Written<Url>>,
+    /// The URIs of the extensions that each request asks the agent to use.
+    pub extensions: Vec<String>,
+    /// Whether the agent is asked for the card that it shows to clients with a credential.
+    pub extended_card: bool,
+    /// Whether credentials may go over plain http where the card came over https.
+    pub allow_plain: bool,
+}
+
+impl A2a {
+    /// An agent whose entry in bridge.yaml says no more than where its card is.
+    pub fn new(card: CardSource) -> Self {
+        Self {
+            card,
+            headers: HeaderMap::new(),
+            description: None,
+            binding: None,
+            allow_hosts: Vec::new(),
+            oauth: None,
+            tls: None,
+            signers: None,
+            endpoint: None,
+            extensions: Vec::new(),
+            extended_card: false,
+            allow_plain: false,
+        }
+    }
+
+    /// Whether requests to it carry what others on the network path must not read.
+    pub fn has_credentials(&self) -> bool {
+        !self.headers.is_empty() || self.oauth.is_some()
+    }
 }
 
 /// The signers of an Agent Card that are accepted.

@@ -385,6 +385,17 @@ backend_entry! {
         /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
         /// port of the same host, which gRPC often has, counts as another host.
         pub allow_hosts: Option<List<String>>,
+        /// The address for calls, in place of those that the card names. The binding and the
+        /// version stay the card's.
+        pub endpoint: Option<At<String>>,
+        /// URIs of A2A extensions that each request asks the agent to use.
+        pub extensions: Option<List<String>>,
+        /// `true`: the bridge also asks the agent for the card that it shows to clients with a
+        /// credential, and offers that one. Default: `false`.
+        pub extended_card: Option<At<bool>>,
+        /// `true`: the entry's credentials may go over plain http, although the card came over
+        /// https. Others on the network path can then read them. Default: `false`.
+        pub allow_plain: Option<At<bool>>,
         /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which
         /// its one tool has, or a rule for some messages.
         pub approve: Option<At<Globs>>,

@@ -144,7 +144,7 @@ async fn tls_is_checked_against_the_roots_of_the_host() {
 async fn a_private_authority_and_a_certificate_are_those_of_grpc_too() {
     let agent = start(&[]).await;
     let catalog = a2a::dial(&agent, None).await.resolve().await.unwrap();
-    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card, .. } = catalog.content() else { panic!("{catalog:?}") };
     let address = address(&agent).await;
     let authority = Authority::new();
     let front = Front::before(&address, &authority, Some(&authority), "h2").await;
@@ -215,7 +215,7 @@ async fn refusal_of_the_agent_is_told() {
 /// Where the card says that the agent speaks gRPC: `host:port`.
 async fn address(agent: &Agent) -> String {
     let catalog = a2a::dial(agent, None).await.resolve().await.unwrap();
-    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card, .. } = catalog.content() else { panic!("{catalog:?}") };
     let card: Value = serde_json::from_str(card.get()).unwrap();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();
     let grpc = interfaces.iter().find(|interface| interface["protocolBinding"] == "GRPC").unwrap();

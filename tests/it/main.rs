@@ -46,6 +46,8 @@ mod wait;
 #[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
+mod a2a_readiness;
+#[cfg(test)]
 mod activation;
 #[cfg(test)]
 mod api;

@@ -155,6 +155,7 @@ impl Followed<'_> {
                     | CallError::NoSession(why)
                     | CallError::Lost(why)
                     | CallError::Refused(why)
+                    | CallError::Denied(why)
                     | CallError::RefusedWith { why, .. }
                     | CallError::Unreadable(why),
                 ) => why,

@@ -6,6 +6,7 @@ use super::*;
 use crate::backend::fake::{FakeDial, Mood, World, program_start, registry};
 use crate::backend::registry::{Phase, Snapshot};
 
+mod endpoints;
 mod programs;
 
 struct Harness {

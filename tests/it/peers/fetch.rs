@@ -25,6 +25,11 @@ const PYTHON: &[&str] = &[
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
+/// The A2A SDK before its last change of the protocol's 0.x.
+const PYTHON_V02: &[&str] = &["a2a-sdk==0.2.16", "uvicorn==0.54.0"];
+/// The A2A SDK of JavaScript, of both generations.
+const A2A_JS_V03: &[&str] = &["@a2a-js/sdk@0.3.13", "express@5.3.0"];
+const A2A_JS: &[&str] = &["@a2a-js/sdk@1.3.0", "express@5.3.0"];
 /// What starts the Python servers of people's own files.
 const UV: &[&str] = &["uv==0.13.9"];
 /// The last SDK of MCP's first generation, which most clients still have.
@@ -105,6 +110,24 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn python_v03() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The interpreter that has the A2A SDK of 0.2.
+pub(crate) fn python_v02() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-v02", PYTHON_V02, venv))).join("bin/python")
+}
+
+/// The modules of the JavaScript A2A SDK of 0.3 or 1.
+pub(crate) fn a2a_js(sdk: &str) -> PathBuf {
+    static V03: OnceLock<Fetched> = OnceLock::new();
+    static V1: OnceLock<Fetched> = OnceLock::new();
+    let fetched = if sdk == "0.3" {
+        V03.get_or_init(|| part("a2a-js-v03", A2A_JS_V03, npm))
+    } else {
+        V1.get_or_init(|| part("a2a-js", A2A_JS, npm))
+    };
+    or_fail(fetched).join("node_modules")
 }
 
 /// The interpreter that has the first generation of MCP's SDK.
