@@ -142,19 +142,18 @@ fn preferred(usable: &[Endpoint]) -> Option<usize> {
 /// An interface of the card with this address decides the binding and the version; else the one
 /// that would be called if all addresses could be used. The operator's word needs no permission.
 fn at_operators_address(card: &Card, rules: Rules<'_>, url: &Url) -> Endpoint {
-    let candidates: Vec<Endpoint> = card
-        .interfaces
-        .iter()
-        .filter_map(|interface| {
-            let (binding, generation) = wire_format(interface, rules).ok()?;
-            let url = address(interface, binding, rules).unwrap_or_else(|_| url.clone());
-            Some(endpoint(interface, url, binding, generation))
-        })
-        .collect();
-    let same = candidates.iter().position(|endpoint| endpoint.url == *url);
-    let best = same.or_else(|| preferred(&candidates)).and_then(|place| candidates.get(place));
-    if let Some(best) = best {
-        return Endpoint { url: url.clone(), ..best.clone() };
+    let mut candidates: Vec<Endpoint> = Vec::new();
+    let mut same = None;
+    for interface in &card.interfaces {
+        let Ok((binding, generation)) = wire_format(interface, rules) else { continue };
+        if address(interface, binding, rules).is_ok_and(|named| named == *url) {
+            same.get_or_insert(candidates.len());
+        }
+        candidates.push(endpoint(interface, url.clone(), binding, generation));
+    }
+    let best = same.or_else(|| preferred(&candidates));
+    if let Some(best) = best.and_then(|place| candidates.into_iter().nth(place)) {
+        return best;
     }
     // The card says nothing of this binding, so its newest version is the best guess.
     let binding = rules.binding.unwrap_or(A2aBinding::JsonRpc);
