@@ -159,7 +159,8 @@ impl Dial for A2aDialer {
 }
 
 impl AgentSettings {
-    /// Fetches the card and chooses the interfaces. If the card is as in `known`, keeps its catalog.
+    /// Fetches the card and chooses the interfaces. If the card is as in `known`, keeps its
+    /// catalog.
     async fn resolve(
         self: &Arc<Self>,
         known: Option<Arc<Resolved>>,
@@ -247,8 +248,8 @@ impl AgentSettings {
     }
 
     /// The catalog with the extended card, if the entry wants it, and why that card counts as not
-    /// signed, if it does. Until the agent gives it, the last one that it gave with this public card
-    /// stays.
+    /// signed, if it does. Until the agent gives it, the last one that it gave with this public
+    /// card stays.
     async fn extended(
         &self,
         public: Catalog,

@@ -345,8 +345,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a reason to read the catalog again; until then, looks after the endpoint. The error
-    /// is the end of the connection.
+    /// Waits for a reason to read the catalog again; until then, looks after the endpoint. The
+    /// error is the end of the connection.
     async fn next_reason(
         &mut self,
         connection: &Connection,

@@ -60,7 +60,7 @@ fn request(endpoint: &Endpoint) -> Option<Request> {
             (Method::POST, url.clone(), Some(json_rpc("GetExtendedAgentCard", Some(&params))))
         }
         (A2aBinding::JsonRpc, Generation::V03) if version.starts_with("0.2") => {
-            (Method::GET, url.join("agent/authenticatedExtendedCard").ok()?, None)
+            (Method::GET, url.join("/agent/authenticatedExtendedCard").ok()?, None)
         }
         (A2aBinding::JsonRpc, Generation::V03) => {
             let body = json_rpc("agent/getAuthenticatedExtendedCard", None);

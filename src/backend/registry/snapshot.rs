@@ -20,10 +20,11 @@ words! {
         /// The program starts, or waits for its turn to start. One whose last start has failed is
         /// [`Phase::Down`] until a start succeeds.
         Starting = "starting",
-        /// Connected, the last refresh succeeded, and nothing says that calls would not be answered.
+        /// Connected, the last refresh succeeded, and nothing says that calls would not be
+        /// answered.
         Ready = "ready",
-        /// Connected, but the last refresh failed, and the last good catalog is in use; or the catalog
-    /// is as it should be, and the endpoint would not answer a call.
+        /// Connected, but the last refresh failed, and the last good catalog is in use; or the
+        /// catalog is as it should be, and the endpoint would not answer a call.
         Degraded = "degraded",
         /// The program does not run, as nothing uses it. A call starts it; its tools are on offer.
         Idle = "idle",

@@ -119,7 +119,7 @@ async fn refused_credential_is_told_with_the_cards_own_schemes() {
 }
 
 #[tokio::test]
-async fn what_stands_in_place_of_the_agent_is_told() {
+async fn server_in_place_of_the_agent_is_told() {
     let replies: [(fn() -> Reply, &str, &str); 6] = [
         (|| Reply::json("<html>log in</html>".to_owned()), "web page", "endpoint"),
         (|| Reply::status(404), "nothing at this path (HTTP 404)", "endpoint"),

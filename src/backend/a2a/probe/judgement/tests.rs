@@ -86,7 +86,7 @@ fn another_version_and_a_required_extension_are_told_with_the_agents_words() {
 }
 
 #[test]
-fn what_is_no_a2a_is_told_by_what_it_is() {
+fn response_that_is_no_a2a_is_told_by_its_kind() {
     let page =
         of_json_rpc(StatusCode::OK, &headers("text/html; charset=utf-8"), "<html>log in</html>");
     let Verdict::Fails(Trouble::Other(what)) = page else { panic!("{page:?}") };
