@@ -296,6 +296,9 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
                 (Some("It cannot be reached."), cures::unresolved(&why).into())
             }
             ("down", _) => (Some("There is no connection."), cures::down(name, &why).into()),
+            ("degraded", _) if snapshot.endpoint_in_doubt => {
+                (Some("Its endpoint would not answer a call."), cures::endpoint(&why).into())
+            }
             ("degraded", _) => (Some("The last refresh failed."), cures::degraded(&why).into()),
             (_, "open" | "half-open") => {
                 (Some("Its last calls got no answer."), cures::BREAKER.into())
@@ -314,6 +317,11 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .pins_error
         .as_ref()
         .map(|error| format!("What was accepted of it is not on disk: {error}"));
+    let remark = match target {
+        // That of a program is about lines that the bridge skips.
+        Target::A2a(_) => backend.remark.clone(),
+        _ => None,
+    };
     let settings = api.runs.calls.settings();
     let rights = settings
         .apps
@@ -327,6 +335,11 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
+        // So it is with this one.
+        (
+            open(remark.as_ref().map(|remark| remark.message.clone())),
+            remark.map(|remark| remark.cure).unwrap_or_default().into(),
+        ),
         (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cures::QUOTA.into()),
         (

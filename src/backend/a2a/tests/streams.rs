@@ -449,11 +449,8 @@ async fn entry_that_says_blocking_has_neither_streams_nor_polls() {
         result(&json!({"task": task("TASK_STATE_COMPLETED", "done")}))
     })
     .await;
-    let mut config = config(CardSource::Base(agent.url.clone().into()));
-    config.blocking = true;
-    let name = BackendName::parse("hr").unwrap();
-    let dialer = A2aDialer::new(name, &config, http_client::new(), Conversations::default());
-    let answer = dialer.dial().await.unwrap().call(hello()).await.unwrap().answer;
+    let config = A2a { blocking: true, ..config(CardSource::Base(agent.url.clone().into())) };
+    let answer = dialer_with(&config).dial().await.unwrap().call(hello()).await.unwrap().answer;
     assert_eq!(answer, ok("done"));
     assert_eq!(methods(&agent), ["SendMessage"]);
 }
