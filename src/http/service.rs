@@ -109,8 +109,8 @@ impl Service {
         }
     }
 
-    /// Lets a request of `caller` in, which is open as long as the slot exists. A route that is open
-    /// to anyone is for health checks, which no app may keep from being answered.
+    /// Lets a request of `caller` in, which is open as long as the slot exists. A route that is
+    /// open to anyone is for health checks, which no app may keep from being answered.
     fn slot(
         &self,
         caller: Option<&Caller>,

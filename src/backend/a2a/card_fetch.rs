@@ -1,7 +1,7 @@
 //! Fetches an agent's card: from its well-known address, from a URL or from a file.
 //!
-//! Must not: read in the card more than whether it is one, or send the configured headers to another
-//! origin than the configured one.
+//! Must not: read in the card more than whether it is one, or send the configured headers to
+//! another origin than the configured one.
 
 use std::io;
 use std::path::Path;

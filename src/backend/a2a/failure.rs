@@ -108,8 +108,8 @@ impl A2aFailure {
     }
 
     /// Whether the agent does not stream, although its card says so. Then nothing has run, and the
-    /// same message may be sent in another way. `is_new`: the message continues no task, so that
-    /// no such task can be what was not found.
+    /// same message may be sent in another way. `is_new`: the message continues no task, so that no
+    /// such task can be what was not found.
     pub(super) fn means_no_stream(&self, is_new: bool) -> bool {
         let Self::Refused { code, status, .. } = self else { return false };
         match code {

@@ -1,5 +1,5 @@
-//! The media types in which an agent can reply, as its card names them. The bridge takes all of them.
-//! A request that names fewer is refused by some agents, and others leave out data and files.
+//! The media types in which an agent can reply, as its card names them. The bridge takes all of
+//! them. A request that names fewer is refused by some agents, and others leave out data and files.
 //!
 //! Must not: judge a type, or keep more of them than a request should carry.
 

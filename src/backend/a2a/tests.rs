@@ -18,6 +18,7 @@ use crate::model::catalog::Content;
 use crate::model::trace::Trace;
 
 mod cards;
+mod readiness;
 mod resume;
 mod streams;
 mod talks;

@@ -1,5 +1,5 @@
-//! One event of an agent's stream: a task as it stands, a message, a change of its status, or a piece
-//! of an artifact. Reads the forms of all wires.
+//! One event of an agent's stream: a task as it stands, a message, a change of its status, or a
+//! piece of an artifact. Reads the forms of all wires.
 //!
 //! Must not: put events together (`backend::a2a::assembly` does), or trust their shape.
 

@@ -56,8 +56,8 @@ pub struct Snapshot {
     /// The program was idle, and a call starts it: its tools are on offer as if it ran. A failed
     /// start ends this.
     pub on_demand: bool,
-    /// The last refresh succeeded, and what is amiss is the endpoint of calls: it was not asked yet,
-    /// or would not answer. Calls go there nevertheless.
+    /// The last refresh succeeded, and what is amiss is the endpoint of calls: it was not asked
+    /// yet, or would not answer. Calls go there nevertheless.
     pub endpoint_in_doubt: bool,
     /// What the peer said in the last handshake; stays when the connection is gone.
     pub about: About,

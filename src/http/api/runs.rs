@@ -49,8 +49,8 @@ pub(super) struct Shown<'a> {
     started_at: String,
     ended_at: Option<String>,
     stream_url: String,
-    /// The first words of its prompt, if this process created the run; not in events, and not for
-    /// a session of the page without its key.
+    /// The first words of its prompt, if this process created the run; not in events, and not for a
+    /// session of the page without its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a str>,
 }
@@ -78,8 +78,8 @@ pub(super) struct ShownCall<'a> {
     posted_ms: Option<u64>,
 }
 
-/// What a call was made with, its answer, and what its peer has said of its work last: the first
-/// 4 KiB of each.
+/// What a call was made with, its answer, and what its peer has said of its work last: the first 4
+/// KiB of each.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CallTexts<'a> {
     arguments: &'a str,

@@ -213,8 +213,8 @@ pub(crate) struct Breaker {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LastCall {
     at: String,
-    /// Whether the peer answered. An error of its tool counts as an answer; a refusal of what stands
-    /// before an agent (HTTP 401, a redirect, no such path) does not.
+    /// Whether the peer answered. An error of its tool counts as an answer; a refusal of what
+    /// stands before an agent (HTTP 401, a redirect, no such path) does not.
     answered: bool,
 }
 

@@ -26,8 +26,8 @@ use crate::model::Answer;
 /// and the call's time-out is extended by signs of life alone.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// How long a stream is read on after the task has ended: some agents send the whole task after
-/// its last status. Most close the stream at once.
+/// How long a stream is read on after the task has ended: some agents send the whole task after its
+/// last status. Most close the stream at once.
 const AFTER_END: Duration = Duration::from_millis(25);
 
 /// The same, after the task has begun to wait for something. Agents that do not mark the end may
@@ -98,8 +98,8 @@ impl Following<'_> {
         self.link.endpoint.generation == Generation::V03
     }
 
-    /// Waits for the end of a task that an earlier process has begun. If there is no task, the error
-    /// is `otherwise`.
+    /// Waits for the end of a task that an earlier process has begun. If there is no task, the
+    /// error is `otherwise`.
     pub(in crate::backend::a2a) async fn pick_up(&mut self, otherwise: CallError) -> Called<Reply> {
         if self.link.streams && !self.link.settings.config.blocking {
             self.reopen(otherwise).await

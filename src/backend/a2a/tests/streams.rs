@@ -40,7 +40,7 @@ fn noted() -> (Arc<Notes>, ToolCall) {
 }
 
 /// An agent whose card says that it streams.
-async fn streamer(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Agent {
+pub(super) async fn streamer(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Agent {
     let card = card().replace("\"big\"", r#""capabilities":{"streaming":true},"big""#);
     Agent::start(move |seen| match seen.path.as_str() {
         "/.well-known/agent-card.json" => Reply::json(card.clone()),
@@ -54,7 +54,7 @@ fn event(result: &serde_json::Value) -> String {
     format!(": a comment\n\ndata: {response}\n\n")
 }
 
-fn begun() -> String {
+pub(super) fn begun() -> String {
     event(&json!({"task": {
         "id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_SUBMITTED"},
     }}))
@@ -78,7 +78,7 @@ fn status(state: &str) -> String {
 }
 
 /// A stream that tells all of a task.
-fn whole() -> String {
+pub(super) fn whole() -> String {
     [
         begun(),
         says("looking"),
@@ -89,12 +89,12 @@ fn whole() -> String {
     .concat()
 }
 
-fn stream(text: &str, end: StreamEnd) -> Reply {
+pub(super) fn stream(text: &str, end: StreamEnd) -> Reply {
     Reply::event_bytes(text.as_bytes(), end)
 }
 
 /// The methods that the agent was asked for, in their order.
-fn methods(agent: &Agent) -> Vec<String> {
+pub(super) fn methods(agent: &Agent) -> Vec<String> {
     agent.seen().iter().map(method).filter(|method| !method.is_empty()).collect()
 }
 
