@@ -267,12 +267,13 @@ impl Serialize for BackendPlan {
 }
 
 /// How calls go to an agent beyond what its card says.
-fn agent_plan(agent: &A2a) -> [Member; 4] {
+fn agent_plan(agent: &A2a) -> [Member; 5] {
     [
         ("endpoint", json!(agent.endpoint.as_ref().map(ToString::to_string))),
         ("extensions", json!(agent.extensions)),
         ("extendedCard", json!(agent.extended_card)),
         ("allowPlain", json!(agent.allow_plain)),
+        ("blocking", json!(agent.blocking)),
     ]
 }
 
