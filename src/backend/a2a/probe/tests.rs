@@ -83,13 +83,13 @@ async fn agent_without_the_task_is_well_and_was_asked_once_without_effect() {
 
 #[tokio::test]
 async fn agent_that_streams_whatever_it_is_asked_is_judged_by_its_first_event() {
-    let stream = |code: i32| {
-        let error = json!({"code": code, "message": "only 0.9"});
-        let event = json!({"jsonrpc": "2.0", "id": "1", "error": error});
-        Reply::event_bytes(format!("data: {event}\n\n").as_bytes(), StreamEnd::Open)
-    };
     for (code, expected) in [(-32001, None), (-32009, Some(PeerErrorKind::Protocol))] {
-        let agent = agent(card("/rpc", "1.0"), move |_| stream(code)).await;
+        let agent = agent(card("/rpc", "1.0"), move |_| {
+            let error = json!({"code": code, "message": "only 0.9"});
+            let event = json!({"jsonrpc": "2.0", "id": "1", "error": error});
+            Reply::event_bytes(format!("data: {event}\n\n").as_bytes(), StreamEnd::Open)
+        })
+        .await;
         let told = told(&agent).await;
         assert_eq!(told.kind, expected, "{}", told.text);
     }

@@ -1,6 +1,8 @@
 //! Streams at endpoints that redirect or cannot be reached, and what calls and questions say of an
 //! endpoint: neither counts as the other.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::streams::{begun, methods, stream, streamer, whole};
 use super::*;
 use crate::backend::readiness::{Occasion, Readiness, Vitals};
@@ -42,6 +44,21 @@ async fn message_for_a_stream_goes_to_the_next_interface_if_no_byte_was_sent() {
     let peer = dialer_with(&entry).dial().await.unwrap();
     assert_eq!(peer.call(hello()).await.unwrap().answer, ok("done"));
     assert_eq!(methods(&agent), ["SendStreamingMessage"]);
+}
+
+#[tokio::test]
+async fn agent_that_was_away_for_a_moment_is_sent_streams_again() {
+    let requests = AtomicUsize::new(0);
+    let agent = streamer(move |_| match requests.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => Reply::status(404),
+        _ => stream(&whole(), StreamEnd::Closed),
+    })
+    .await;
+    let peer = dial(&agent).await;
+    let error = peer.call(hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Denied(_)), "{error:?}");
+    assert_eq!(peer.call(hello()).await.unwrap().answer, ok("done"));
+    assert_eq!(methods(&agent), ["SendStreamingMessage", "SendMessage", "SendStreamingMessage"]);
 }
 
 #[tokio::test]
