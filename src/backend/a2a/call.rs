@@ -154,8 +154,8 @@ impl Way {
 /// Sends the message, and waits for the reply. An agent that refuses one way is sent the message in
 /// the next one, and later messages in that way from the start.
 ///
-/// A server before the agent may refuse each request for a moment. Where the last way is refused
-/// as the stream was, that says nothing of streams, and the next message is tried as one again.
+/// A server before the agent may refuse each request for a moment. Where the last way is refused as
+/// the stream was, that says nothing of streams, and the next message is tried as one again.
 async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
     let link = following.link;
     let mut way = Way::first(link, message);
