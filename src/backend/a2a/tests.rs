@@ -35,10 +35,7 @@ fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
 fn config(card: CardSource) -> A2a {
     let mut token = HeaderValue::from_static("Bearer hunter2");
     token.set_sensitive(true);
-    A2a {
-        headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]),
-        ..A2a::new(card)
-    }
+    A2a { headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]), ..A2a::new(card) }
 }
 
 /// A dialer for the agent of this entry.

@@ -369,7 +369,7 @@ async fn agent_that_drops_its_work_without_a_word_is_found_out() {
     })
     .await;
     let peer = dial(&agent).await;
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
     let called = peer.call(hello());
     let error = hurried(|| count(&agent, "tasks/get") > 0, called).await.unwrap_err();
     assert!(error.to_string().contains("has shown no work since"), "{error}");
