@@ -317,11 +317,6 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .pins_error
         .as_ref()
         .map(|error| format!("What was accepted of it is not on disk: {error}"));
-    let remark = match target {
-        // That of a program is about lines that the bridge skips.
-        Target::A2a(_) => backend.remark.clone(),
-        _ => None,
-    };
     let settings = api.runs.calls.settings();
     let rights = settings
         .apps
@@ -335,11 +330,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
-        // So it is with this one.
-        (
-            open(remark.as_ref().map(|remark| remark.message.clone())),
-            remark.map(|remark| remark.cure).unwrap_or_default().into(),
-        ),
+        remark_on_agent(target, backend),
         (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cures::QUOTA.into()),
         (
@@ -362,6 +353,17 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
     cases.map(|(message, cure)| case(name, message, cure)).collect()
+}
+
+/// What is odd about an agent, as the status has it in the words for its reader. What is odd about
+/// a program is no problem: the bridge skips lines that are no messages.
+fn remark_on_agent(target: &Target, backend: &Backend) -> (Option<Message>, Cow<'static, str>) {
+    match (target, &backend.remark) {
+        (Target::A2a(_), Some(remark)) => {
+            (open(Some(remark.message.clone())), remark.cure.clone().into())
+        }
+        _ => (None, Cow::default()),
+    }
 }
 
 /// What cannot be used of what a backend defines; `shadowed` is what another one defines as well.

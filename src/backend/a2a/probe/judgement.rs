@@ -103,12 +103,12 @@ pub(super) fn of_event(outcome: Exchanged<Option<Box<RawValue>>>) -> Verdict {
             Verdict::Fails(Trouble::Other("answers with an event stream without an event".into()))
         }
         Err(A2aFailure::Refused { code: Some(code), text, .. }) => of_error(code, text),
-        Err(A2aFailure::Refused { code: None, status, text, .. })
-            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) =>
-        {
-            Verdict::Fails(Trouble::CredentialCode(text))
-        }
-        Err(A2aFailure::Refused { .. }) => Verdict::Answers,
+        Err(A2aFailure::Refused { code: None, status, text, .. }) => match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Verdict::Fails(Trouble::CredentialCode(text))
+            }
+            _ => Verdict::Answers,
+        },
         Err(failure @ A2aFailure::Call(_)) => Verdict::Fails(failure.into()),
     }
 }

@@ -10,6 +10,8 @@ use crate::config::{A2a, CardSource, Target};
 use crate::error_chain::error_chain;
 use crate::fake_http::{Agent, Reply, Seen, StreamEnd};
 
+type MakeReply = fn() -> Reply;
+
 /// What became of the question.
 struct Told {
     kind: Option<PeerErrorKind>,
@@ -145,7 +147,7 @@ async fn refused_credential_is_told_with_the_cards_own_schemes() {
 
 #[tokio::test]
 async fn server_in_place_of_the_agent_is_told() {
-    let replies: [(fn() -> Reply, &str, &str); 6] = [
+    let replies: [(MakeReply, &str, &str); 6] = [
         (|| Reply::json("<html>log in</html>".to_owned()), "web page", "endpoint"),
         (|| Reply::status(404), "nothing at this path (HTTP 404)", "endpoint"),
         (
