@@ -21,9 +21,9 @@ pub mod scalars;
 mod secrets;
 mod validate;
 pub mod value;
+mod written;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +54,7 @@ use self::scalars::{
 };
 pub use self::secrets::{Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
+pub use self::written::Written;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -507,39 +508,6 @@ pub enum Action {
     Command(Program),
     /// Executes nothing: a call's arguments are its result.
     Internal,
-}
-
-/// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.
-///
-/// `Debug` and `Display` show the text, since the value may hold a secret.
-#[derive(Clone, PartialEq, Eq, derive_more::Debug, derive_more::Deref, derive_more::Display)]
-#[debug("{shown:?}")]
-#[display("{shown}")]
-pub struct Written<T> {
-    #[deref]
-    value: T,
-    shown: String,
-}
-
-impl<T> Written<T> {
-    pub fn new(value: T, shown: String) -> Self {
-        Self { value, shown }
-    }
-}
-
-/// A value without a secret is shown as it is.
-impl<T: fmt::Display> From<T> for Written<T> {
-    fn from(value: T) -> Self {
-        let shown = value.to_string();
-        Self { value, shown }
-    }
-}
-
-/// Lets arguments go into `Command::args` as they are.
-impl AsRef<std::ffi::OsStr> for Written<String> {
-    fn as_ref(&self) -> &std::ffi::OsStr {
-        self.value.as_ref()
-    }
 }
 
 #[cfg(test)]

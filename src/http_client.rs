@@ -303,6 +303,11 @@ pub fn media_type(headers: &HeaderMap) -> &str {
     value.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
 }
 
+/// Whether a body is an event stream.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type(headers).eq_ignore_ascii_case("text/event-stream")
+}
+
 /// The encoding of a body that cannot be read as it stands: some servers compress although the
 /// request allows only `identity`.
 pub fn encoding(headers: &HeaderMap) -> Option<String> {

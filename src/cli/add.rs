@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::check::places;
 use super::edit::file::OwnFile;
-use super::edit::{Edited, is_agreed, shown, yaml};
+use super::edit::{Edited, agree, shown, yaml};
 use super::import::{Imported, is_refusal};
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, parse, print, secret};
 use crate::config::{Config, ConfigErrors, Contact, Environment, find, without_secrets};
@@ -123,9 +123,7 @@ impl<'e> Target<'e> {
             without_secrets(before, lines)
         });
         print(&change)?;
-        if !is_agreed("Write this? ", yes)? {
-            return Err(failures::not_agreed());
-        }
+        agree("Write this? ", yes)?;
         keep(imported, state_dir(&self.path, self.env).as_ref())?;
         self.file.replace(&edited.text, false).map(drop)
     }

@@ -5,19 +5,16 @@
 //! command, which every user of the machine can see.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-use rustix::fs::{Access, access};
+use std::process::{Command, ExitStatus, Stdio};
 
 use super::terminal::inset;
 use super::{Outcome, failures};
+use crate::backend::program::on_path;
 use crate::config::Environment;
 
 /// The program of this name on the PATH.
 pub(super) fn which(name: &str, env: &Environment) -> Option<PathBuf> {
-    let directories = std::env::split_paths(env.var("PATH")?);
-    let mut paths = directories.map(|directory| directory.join(name));
-    paths.find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
+    on_path(name, env.var("PATH")?)
 }
 
 /// The command as a person would type it.
@@ -38,24 +35,48 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// What a command printed, and how it ended.
+pub(super) struct Ran {
+    status: ExitStatus,
+    pub(super) out: String,
+    err: String,
+}
+
+impl Ran {
+    /// What the command printed.
+    ///
+    /// # Errors
+    ///
+    /// It failed; the message is the last that it said.
+    pub(super) fn succeeded(self, words: &[String]) -> Outcome<String> {
+        let Self { status, out, err } = self;
+        if status.success() {
+            return Ok(out);
+        }
+        let said = if err.is_empty() { out } else { err };
+        Err(failures::command_failed(line(words), format!("{status}: {}", inset(&said))))
+    }
+}
+
+/// Runs the command without input to its end.
+///
+/// # Errors
+///
+/// It cannot be started.
+pub(super) fn output(words: &[String]) -> Outcome<Ran> {
+    let (program, args) = words.split_first().expect("a command has a program");
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| failures::command_failed(line(words), error.to_string()))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(Ran { status: output.status, out: text(&output.stdout), err: text(&output.stderr) })
+}
+
 /// Runs the command without input; what it printed.
 ///
 /// # Errors
 ///
 /// It cannot be started, or fails; the message is the last that it said.
 pub(super) fn run(words: &[String]) -> Outcome<String> {
-    let failed = |why: String| failures::command_failed(line(words), why);
-    let Some((program, args)) = words.split_first() else { return Ok(String::new()) };
-    let output = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    if output.status.success() {
-        return Ok(out);
-    }
-    let said = if err.is_empty() { out } else { err };
-    Err(failed(format!("{}: {}", output.status, inset(&said))))
+    output(words)?.succeeded(words)
 }

@@ -17,7 +17,7 @@ use self::entry::{Entry, NAME};
 pub(super) use self::products::Product;
 use super::commands::{self, which};
 use super::edit::file::OwnFile;
-use super::edit::{Edited, is_agreed, json, shown};
+use super::edit::{Edited, agree, json, shown};
 use super::import::formats;
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, print};
 use crate::config::{Contact, Environment};
@@ -94,7 +94,7 @@ fn add_by_command(product: Product, command: &[String], yes: bool) -> Outcome {
 
 fn agree_to_run(command: &[String], yes: bool) -> Outcome {
     print(&format!("{}\n", commands::line(command)))?;
-    if is_agreed("Run this? ", yes)? { Ok(()) } else { Err(failures::not_agreed()) }
+    agree("Run this? ", yes)
 }
 
 fn add_to_file(product: Product, entry: &Entry, yes: bool, env: &Environment) -> Outcome {
@@ -121,9 +121,7 @@ fn write(path: &Path, file: &OwnFile, edited: &Edited, yes: bool) -> Outcome {
         vec![format!("{} of the entry `{NAME}`", super::page::counted(lines.len(), "line"))]
     });
     print(&change)?;
-    if !is_agreed("Write this? ", yes)? {
-        return Err(failures::not_agreed());
-    }
+    agree("Write this? ", yes)?;
     if let Some(backup) = file.replace(&edited.text, true)? {
         complain(&format!("note: the earlier file is {}", backup.display()));
     }

@@ -102,16 +102,17 @@ pub(super) fn shown(
 ///
 /// # Errors
 ///
-/// There is nobody to ask, and no answer: a script would change a file that no person has agreed
-/// to.
-pub(super) fn is_agreed(question: &str, yes: bool) -> Outcome<bool> {
+/// The person does not agree, or there is none to ask: a script would change a file that no person
+/// has agreed to.
+pub(super) fn agree(question: &str, yes: bool) -> Outcome {
     if yes {
-        return Ok(true);
+        return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(failures::no_person());
     }
-    Asker { input: Box::new(io::stdin().lock()), on: true }.yes(question)
+    let mut asker = Asker { input: Box::new(io::stdin().lock()), on: true };
+    if asker.yes(question)? { Ok(()) } else { Err(failures::not_agreed()) }
 }
 
 #[cfg(test)]

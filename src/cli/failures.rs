@@ -270,6 +270,10 @@ pub(super) fn no_secret_given() -> Failure {
     Failure::Usage("no secret was given; nothing is kept".to_owned())
 }
 
+pub(super) fn secret_too_long(max_bytes: u64) -> Failure {
+    Failure::Usage(format!("the secret has more than {max_bytes} bytes; nothing is kept"))
+}
+
 pub(super) fn no_such_secret(name: impl Display, dir: impl Display) -> Failure {
     Failure::Failed(format!("there is no secret `{name}` in {dir}"))
 }

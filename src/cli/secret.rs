@@ -98,8 +98,8 @@ pub(super) fn keep(state: &StateDir, name: &str, value: &str) -> Outcome {
 
 fn piped() -> Outcome<String> {
     let mut text = String::new();
-    io::stdin().lock().take(MAX_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+    io::stdin().lock().take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES { Err(failures::secret_too_long(MAX_BYTES)) } else { Ok(text) }
 }
 
 /// The line that a person types, which the terminal does not show; empty if there is none.

@@ -13,8 +13,8 @@ use clap::{Args, Subcommand};
 
 use self::unit::Unit;
 use super::commands::{self, which};
+use super::edit::agree;
 use super::edit::file::OwnFile;
-use super::edit::is_agreed;
 use super::{Failure, Outcome, complain, failures, print};
 use crate::config::{Config, Environment, find};
 
@@ -97,9 +97,7 @@ impl<'e> Service<'e> {
         let text = unit.text();
         let file = OwnFile::read(&self.unit_file, "")?;
         print(&format!("{}:\n{text}\n", self.unit_file.display()))?;
-        if !is_agreed("Install and start this service? ", self.yes)? {
-            return Err(failures::not_agreed());
-        }
+        agree("Install and start this service? ", self.yes)?;
         // Before the file is written: without a session, no service of a user can be started.
         if self.is_users {
             self.systemctl(&["show-environment"]).map_err(failures::no_session)?;
@@ -147,9 +145,7 @@ impl<'e> Service<'e> {
             return print(&format!("There is no {path}: there is nothing to remove.\n"));
         }
         print(&format!("{path} is removed, after the service was stopped.\n"))?;
-        if !is_agreed("Do this? ", self.yes)? {
-            return Err(failures::not_agreed());
-        }
+        agree("Do this? ", self.yes)?;
         self.systemctl(&["disable", "--now", NAME])?;
         fs::remove_file(&self.unit_file)?;
         self.systemctl(&["daemon-reload"])?;
@@ -162,24 +158,27 @@ impl<'e> Service<'e> {
             print(&format!("not installed: there is no {path}\n"))?;
             return Err(Failure::Failed(String::new()));
         }
-        // Its exit code says that it does not run, which is an answer.
-        let said = match self.systemctl(&["is-active", NAME]) {
-            Ok(said) => said,
-            Err(Failure::Failed(why)) if which("systemctl", self.env).is_some() => {
-                why.rsplit([':', ' ']).next().unwrap_or_default().trim().to_owned()
-            }
-            Err(failure) => return Err(failure),
+        // Its exit code says that the service does not run, which is an answer. Where there is no
+        // session, there is none.
+        let command = self.systemctl_command(&["is-active", NAME])?;
+        let state = match commands::output(&command)? {
+            ran if !ran.out.is_empty() => ran.out,
+            ran => ran.succeeded(&command)?,
         };
-        print(&format!("installed: {path}\nstate: {said}\n"))?;
-        if said == "active" { Ok(()) } else { Err(Failure::Failed(String::new())) }
+        print(&format!("installed: {path}\nstate: {state}\n"))?;
+        if state == "active" { Ok(()) } else { Err(Failure::Failed(String::new())) }
     }
 
     fn systemctl(&self, args: &[&str]) -> Outcome<String> {
+        commands::run(&self.systemctl_command(args)?)
+    }
+
+    fn systemctl_command(&self, args: &[&str]) -> Outcome<Vec<String>> {
         if which("systemctl", self.env).is_none() {
             return Err(failures::no_service_manager("it is not on the PATH"));
         }
         let user: &[&str] = if self.is_users { &["--user"] } else { &[] };
-        let words: Vec<&str> = [&["systemctl"], user, args].concat();
-        commands::run(&words.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        let words = [&["systemctl"], user, args].concat();
+        Ok(words.into_iter().map(str::to_owned).collect())
     }
 }

@@ -7,7 +7,6 @@
 //! Must not: decide what to do about an event (run.rs does).
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
@@ -17,6 +16,7 @@ use sha2::Digest as _;
 
 use super::catalog::hash_of;
 use super::json::no_members;
+use super::maps::fingerprint;
 use super::words::Words as _;
 use super::{RefKind, RunEnding, RunId, RunKind, ToolUseId, member};
 
@@ -181,7 +181,7 @@ impl Event {
 fn print_without(seq: Option<u64>, event: Option<&str>, data: &str) -> Option<u64> {
     match seq {
         Some(_) => None,
-        None => Some(fingerprint(event, data)),
+        None => Some(fingerprint(&(event, data))),
     }
 }
 
@@ -281,12 +281,6 @@ impl<'de> Visitor<'de> for Gather<'_> {
         }
         Ok(())
     }
-}
-
-fn fingerprint(event: Option<&str>, data: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (event, data).hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::naming::Nameless;
 use super::visible::{brief, line};
 use super::{BackendName, Naming, form, json, naming, string_member};
 
-use crate::model::maps::HashSet;
+use crate::model::maps::{HashSet, fingerprint};
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,11 +128,7 @@ impl Features {
 
     /// A number that changes with the definitions. It is not the same in another process.
     pub fn digest(&self) -> u64 {
-        *self.digest.get_or_init(|| {
-            let mut hasher = DefaultHasher::new();
-            (&self.items, self.completes).hash(&mut hasher);
-            hasher.finish()
-        })
+        *self.digest.get_or_init(|| fingerprint(&(&self.items, self.completes)))
     }
 
     /// The first resource whose URI `other` has, too.

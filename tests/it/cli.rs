@@ -24,6 +24,7 @@ pub(crate) const OK: Option<i32> = Some(0);
 pub(crate) const FAILED: Option<i32> = Some(1);
 pub(crate) const USAGE: Option<i32> = Some(2);
 
+#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,

@@ -12,6 +12,7 @@ use super::update::{ArtifactUpdate, Event, Update, artifact_id};
 use crate::backend::{CallError, NotRead};
 use crate::budget::{Budget, Held};
 use crate::model::json::quoted;
+use crate::model::maps::fingerprint;
 use crate::model::{Members, member};
 
 /// What an entry of a list takes in memory, apart from its text.
@@ -32,8 +33,8 @@ pub(super) struct Assembly {
     reply: Option<Box<RawValue>>,
     /// Why the pieces may not be all of the task, or not in their order.
     doubt: Option<&'static str>,
-    /// The last piece that was appended.
-    last_piece: String,
+    /// The fingerprint of the last piece.
+    last_piece: Option<u64>,
     /// How many bytes all of it has.
     bytes: usize,
     held: Held,
@@ -67,7 +68,7 @@ impl Assembly {
             messages: Vec::new(),
             reply: None,
             doubt: None,
-            last_piece: String::new(),
+            last_piece: None,
             bytes: 0,
             held: Budget::of_process().hold(),
         }
@@ -156,7 +157,7 @@ impl Assembly {
         let ArtifactUpdate { artifact, is_appended, is_last } = update;
         let id = artifact_id(&artifact);
         let place = self.artifacts.iter().rposition(|artifact| artifact.id == id);
-        let piece = artifact.get("parts").map_or("", RawValue::get);
+        let piece = Some(fingerprint(&artifact.get("parts").map_or("", RawValue::get)));
         match place.and_then(|place| self.artifacts.get_mut(place)) {
             Some(sequence) if is_appended => {
                 if sequence.is_complete {
@@ -181,7 +182,7 @@ impl Assembly {
                 self.artifacts.push(new);
             }
         }
-        piece.clone_into(&mut self.last_piece);
+        self.last_piece = piece;
     }
 
     /// What the events tell of the work, as a reply; `None` if they do not tell of any.

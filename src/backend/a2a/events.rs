@@ -36,8 +36,7 @@ pub(super) struct Events {
 
 /// Whether the response is an event stream.
 pub(super) fn is_event_stream(response: &Response) -> bool {
-    let media_type = http_client::media_type(response.headers());
-    response.status().is_success() && media_type.eq_ignore_ascii_case("text/event-stream")
+    response.status().is_success() && http_client::is_event_stream(response.headers())
 }
 
 impl EventStream {

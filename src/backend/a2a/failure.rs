@@ -99,7 +99,7 @@ impl A2aFailure {
         ];
         let Self::Refused { code, status, .. } = self else { return false };
         match code {
-            Some(code) => CODES.iter().any(|known| i64::from(*known) == *code),
+            Some(_) => CODES.iter().any(|code| self.has_code(*code)),
             None => matches!(
                 *status,
                 StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY

@@ -5,7 +5,6 @@
 
 mod stream;
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::threads::Thread;
 use super::wire::Operation;
 use crate::backend::{CallError, Called, TASK_SILENCE, ToolCall};
 use crate::model::Ending;
+use crate::model::maps::fingerprint;
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
@@ -191,9 +191,7 @@ impl<'a> Following<'a> {
     /// and show the task at work for ever (a2a-sdk 0.3 does). A proxy that closes a silent stream
     /// looks alike; so a stream counts only if it broke off soon after an event.
     fn note_change(&mut self, task: &str) -> Exchanged<()> {
-        let mut hasher = DefaultHasher::new();
-        task.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = fingerprint(&task);
         let Stall::Suspected { until } = self.stall else {
             self.last_poll = Some(hash);
             return Ok(());

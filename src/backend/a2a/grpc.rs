@@ -7,9 +7,7 @@
 mod messages;
 mod status;
 
-use std::cmp::Ordering;
-
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -28,9 +26,8 @@ const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// The length of the prefix of a message: a flag for compression, and the message's length.
 const PREFIX: usize = 5;
 const MEDIA_TYPE: &str = "application/grpc";
-const BROKEN_OFF: &str = "the response broke off";
 
-/// The messages of a streamed response, one after the other.
+/// The messages of a response, one after the other.
 #[derive(Debug)]
 pub(super) struct Messages {
     body: reqwest::Body,
@@ -85,35 +82,15 @@ pub(super) fn with_status_of_tokens(response: Response) -> Response {
 
 /// Reads the one result of a response.
 pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exchanged {
-    let (head, mut body) = http::Response::from(response).into_parts();
-    let mut bytes = BytesMut::new();
-    // The memory of an incomplete message.
-    let mut held = Budget::of_process().hold();
-    // Without a message, the head has the status.
-    let mut trailers = head.headers;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
-        match frame.into_data() {
-            Ok(data) => bytes.extend_from_slice(&data),
-            Err(frame) => {
-                if let Ok(last) = frame.into_trailers() {
-                    trailers = last;
-                }
-            }
-        }
-        check(&bytes)?;
-        held.follow(bytes.len());
-    }
-    let broken_off = || A2aFailure::lost(BROKEN_OFF);
+    let mut messages = Messages::new(response);
+    let message = messages.message().await?;
+    let _held = messages.held.take();
     // The status comes last. It may be a refusal, even after a message.
-    status::read(&trailers).ok_or_else(broken_off)??;
-    match length(&bytes).map(|length| bytes.len().cmp(&(PREFIX + length))) {
-        None if bytes.is_empty() => Err(A2aFailure::unclear("its response has no message")),
-        None | Some(Ordering::Less) => Err(broken_off()),
-        Some(Ordering::Greater) => {
-            Err(A2aFailure::unclear("its response has more than one message"))
-        }
-        Some(Ordering::Equal) => messages::decode(operation, bytes.split_off(PREFIX).freeze()),
+    let has_more = messages.message().await?.is_some();
+    match message {
+        None => Err(A2aFailure::unclear("its response has no message")),
+        Some(_) if has_more => Err(A2aFailure::unclear("its response has more than one message")),
+        Some(message) => messages::decode(operation, message),
     }
 }
 
@@ -126,6 +103,15 @@ impl Messages {
 
     /// The next result; `None` at the end of a stream that is complete.
     pub(super) async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+        let Some(message) = self.message().await? else { return Ok(None) };
+        let event = messages::decode_event(message)?;
+        self.held.follow(self.bytes.len());
+        Ok(Some(event))
+    }
+
+    /// The next message, which stays counted in `held`; `None` at the end of a response that is
+    /// complete.
+    async fn message(&mut self) -> Exchanged<Option<Bytes>> {
         loop {
             // The messages behind the first one are looked at in their turn.
             check(self.bytes.get(..PREFIX).unwrap_or_default())?;
@@ -133,11 +119,10 @@ impl Messages {
                 && end <= self.bytes.len()
             {
                 let message = self.bytes.split_to(end).split_off(PREFIX).freeze();
-                self.held.follow(self.bytes.len());
-                return messages::decode_event(message).map(Some);
+                return Ok(Some(message));
             }
             if self.has_ended {
-                let broken_off = || A2aFailure::lost(BROKEN_OFF);
+                let broken_off = || A2aFailure::lost("the response broke off");
                 status::read(&self.trailers).ok_or_else(broken_off)??;
                 return if self.bytes.is_empty() { Ok(None) } else { Err(broken_off()) };
             }

@@ -44,7 +44,6 @@ mod request;
 mod session;
 mod streams;
 
-pub(super) use answers::encoding;
 pub(super) use events::{Next, Source, take_message};
 pub(super) use failure::HttpFailure;
 use renewal::Renewal;
@@ -289,7 +288,7 @@ impl Streamable {
             self.wait_for_stream(post, session).await?;
             return Ok(None);
         };
-        if let Some(encoding) = encoding(response.headers()) {
+        if let Some(encoding) = http_client::encoding(response.headers()) {
             return Err(HttpFailure::Encoded(status, encoding).into());
         }
         if is_events(&response) {
@@ -506,7 +505,7 @@ fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderV
 }
 
 pub(super) fn is_events(response: &reqwest::Response) -> bool {
-    http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
+    http_client::is_event_stream(response.headers())
 }
 
 /// The JSON-RPC error in `body`.

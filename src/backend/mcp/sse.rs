@@ -58,7 +58,7 @@ impl Sse {
         if !response.status().is_success() {
             return Err(HttpFailure::Status(response.status()));
         }
-        if let Some(encoding) = streamable::encoding(response.headers()) {
+        if let Some(encoding) = crate::http_client::encoding(response.headers()) {
             return Err(HttpFailure::Encoded(response.status(), encoding));
         }
         if !streamable::is_events(&response) {

@@ -75,10 +75,7 @@ pub(in crate::cli) fn with_server(
 
 /// `text` with the server as the first member of its map, in the same line.
 fn with_server_in_line(text: &str, key: &str, name: &str, entry: &Value) -> Option<String> {
-    let (mark, json) = match text.strip_prefix(BOM) {
-        Some(json) => (BOM.to_string(), json),
-        None => (String::new(), text),
-    };
+    let (mark, json) = split_mark(text);
     let value = parse_to_ast(json, &CollectOptions::default(), &FORM).ok()?.value?;
     let root = value.as_object()?;
     let member = format!("{}:{entry}", Value::from(name));
@@ -127,8 +124,13 @@ const FORM: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
+/// The byte order mark of a text, if it has one, and the rest.
+fn split_mark(text: &str) -> (&str, &str) {
+    text.split_at(if text.starts_with(BOM) { BOM.len_utf8() } else { 0 })
+}
+
 fn tree(text: &str) -> Result<Map<String, Value>, String> {
-    if text.strip_prefix(BOM).unwrap_or(text).trim().is_empty() {
+    if split_mark(text).1.trim().is_empty() {
         return Ok(Map::new());
     }
     formats::parse(Path::new("servers.json"), text)
@@ -136,10 +138,7 @@ fn tree(text: &str) -> Result<Map<String, Value>, String> {
 
 /// The text after `change` of the object at its top.
 fn changed(text: &str, change: impl FnOnce(&CstObject) -> Option<()>) -> Result<String, String> {
-    let (mark, json) = match text.strip_prefix(BOM) {
-        Some(json) => (BOM.to_string(), json),
-        None => (String::new(), text),
-    };
+    let (mark, json) = split_mark(text);
     let json = if json.trim().is_empty() { EMPTY } else { json };
     let root = CstRootNode::parse(json, &FORM).map_err(|_why| UNCHANGEABLE.to_owned())?;
     let object = root.object_value_or_create().ok_or(UNCHANGEABLE)?;

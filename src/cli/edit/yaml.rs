@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use yaml_edit::{Document, Mapping};
 
 use super::{Edited, Splice};
-use crate::cli::import::formats;
+use crate::cli::import::{formats, quoted};
 use crate::model::visible;
 
 /// The sections that have backends.
@@ -202,23 +202,8 @@ fn scalar(text: &str) -> String {
     if begins && text.chars().all(is_plain) && !means_other && !text.starts_with("---") {
         return text.to_owned();
     }
-    quoted(text)
-}
-
-/// A text in double quotes. What would hide a part of it or steer a terminal is escaped.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            '\n' => quoted += "\\n",
-            '\t' => quoted += "\\t",
-            _ if visible::hides(c) => quoted += &format!("\\U{:08X}", u32::from(c)),
-            _ => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
+    // What would hide a part of the text or steer a terminal is escaped.
+    quoted(text, visible::hides)
 }
 
 fn line_end(text: &str) -> &'static str {

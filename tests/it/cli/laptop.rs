@@ -281,6 +281,8 @@ fn secret_is_kept_from_stdin_and_used_by_its_name() {
     assert!(kept.out.contains("${secret:TOKEN}"), "{}", kept.out);
     home.run_with(&["secret", "set", "a/b"], "x").expect(USAGE);
     home.run_with(&["secret", "set", "TOKEN"], "\n").expect(USAGE);
+    // A part of a secret is none, and would be found out by the server that refuses it.
+    home.run_with(&["secret", "set", "LONG"], &"x".repeat((64 << 10) + 1)).expect(USAGE);
     let text = FILE.replace("{command: cat}", "{command: cat, env: {T: '${secret:TOKEN}'}}");
     home.write("bridge.yaml", &text);
     home.run(&["check"]).expect(OK);
@@ -331,6 +333,20 @@ fn verify_unit(home: &Home, unit: &str) {
     let ran = Ran::from(command.output().expect("it is there"));
     assert!(!ran.err.contains("mantyx-bridge"), "systemd-analyze verify: {}", ran.err);
     ran.expect(OK);
+}
+
+/// What systemctl says where there is no session is no state of the service.
+#[test]
+fn service_status_without_a_session_is_an_error() {
+    let home = Home::new();
+    home.write(".config/systemd/user/mantyx-bridge.service", "");
+    let no_session = "echo 'Failed to connect to bus: No medium found' >&2; exit 1";
+    put_program(&home.path("bin/systemctl"), no_session);
+    let ran = home.run(&["service", "status", "--user"]).expect(FAILED);
+    assert!(ran.err.contains("No medium found") && !ran.out.contains("state"), "{ran:?}");
+    put_program(&home.path("bin/systemctl"), "echo failed; exit 3");
+    let ran = home.run(&["service", "status", "--user"]).expect(FAILED);
+    assert!(ran.out.contains("state: failed"), "{ran:?}");
 }
 
 /// A variable of the shell is not there when systemd starts the daemon.

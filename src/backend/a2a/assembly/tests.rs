@@ -118,7 +118,7 @@ async fn ten_thousand_pieces_are_one_text() {
 }
 
 #[tokio::test]
-async fn what_is_replaced_is_not_counted() {
+async fn replaced_part_is_not_counted() {
     let before = assembled(&[BEGUN, &piece("x", "")]).await.bytes;
     let mut assembly = assembled(&[BEGUN, &piece("x", "")]).await;
     let task = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"submitted"},"artifacts":[{"artifactId":"a","parts":[{"text":"x"}]}],"history":[{"role":"agent","parts":[{"text":"w"}]}]}"#;
