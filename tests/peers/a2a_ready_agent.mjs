@@ -46,7 +46,7 @@ server.listen(0, "127.0.0.1", () => {
     async cancelTask() {},
   };
   const extended = { ...card, name: "Extended agent" };
-  const requestHandler = new DefaultRequestHandler(card, new InMemoryTaskStore(), executor, undefined, undefined, undefined, extended);
+  const requestHandler = new DefaultRequestHandler(card, new InMemoryTaskStore(), executor, undefined, undefined, undefined, async () => extended);
   const userBuilder = UserBuilder.noAuthentication;
   app.use("/.well-known/agent-card.json", agentCardHandler({ agentCardProvider: requestHandler }));
   app.use("/rpc", jsonRpcHandler({ requestHandler, userBuilder }));
