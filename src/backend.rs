@@ -18,6 +18,7 @@ pub mod mcp;
 pub mod outcome;
 pub mod peer;
 pub mod program;
+pub mod readiness;
 pub mod registry;
 pub mod seat;
 pub mod supervisor;

@@ -44,9 +44,12 @@ struct File<'a> {
     /// does not take the tools away.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     features: Option<&'a RawValue>,
-    /// For an A2A agent.
+    /// For an A2A agent: its public card.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     card: Option<&'a RawValue>,
+    /// For an A2A agent whose extended card is offered.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    extended_card: Option<&'a RawValue>,
 }
 
 /// The definitions of resources, templates and prompts.
@@ -195,6 +198,7 @@ pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> Str
         gone: catalog.gone().into(),
         features: None,
         card: None,
+        extended_card: None,
     };
     match catalog.content() {
         Content::Mcp { server_info, tools } => {
@@ -202,7 +206,11 @@ pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> Str
             file.tools = Some(tools.iter().map(|tool| tool.raw.as_ref()).collect());
             file.features = lists.as_deref();
         }
-        Content::A2a { card } => file.card = Some(card),
+        Content::A2a { .. } => {
+            // A bridge that knows no extended cards offers the public one.
+            file.card = catalog.public_card();
+            file.extended_card = catalog.extended_card();
+        }
         // Not stored.
         Content::Local { .. } => (),
     }
@@ -264,7 +272,13 @@ pub fn read(text: &str) -> Result<CatalogFile, String> {
             }
             catalog.with_gone(file.gone.into_owned())
         }
-        (None, Some(card)) => Catalog::a2a(card.to_owned()),
+        (None, Some(card)) => {
+            let public = Catalog::a2a(card.to_owned());
+            match file.extended_card {
+                Some(extended) => public.with_extended_card(extended.to_owned()),
+                None => public,
+            }
+        }
         _ => return Err("it holds neither tools nor a card".to_owned()),
     };
     Ok(CatalogFile { identity, catalog, features })

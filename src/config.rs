@@ -5,6 +5,7 @@
 //!
 //! Must not: open sockets, start programs, or print a secret.
 
+mod agent;
 mod deserialize;
 mod document;
 pub mod environment;
@@ -36,6 +37,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
+pub use self::agent::{A2a, A2aBinding, CardSource, Signers};
 use self::deserialize::{At, List, Named};
 use self::document::{Document, NodeId};
 pub use self::environment::Environment;
@@ -57,13 +59,11 @@ use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
 use crate::model::rights::Rules;
-use crate::model::words::words;
 use crate::model::{AppName, BackendName, InputSchema};
 pub use crate::model::{
     Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
 };
 use crate::oauth::endpoint::Shows;
-use crate::public_keys::PublicKey;
 pub use crate::tls::files::Files;
 
 /// One loaded bridge.yaml.
@@ -473,35 +473,6 @@ impl Backend {
     }
 }
 
-/// An A2A agent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct A2a {
-    pub card: CardSource,
-    /// Sent with the card's fetch and with every call; the values are marked sensitive.
-    pub headers: HeaderMap,
-    /// Replaces the description that the model sees.
-    pub description: Option<String>,
-    /// The binding to use; `None` means the card's preferred one that the bridge speaks.
-    pub binding: Option<A2aBinding>,
-    /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
-    pub allow_hosts: Vec<String>,
-    /// Whether each message waits for its reply until the task is done: no stream, no polls.
-    pub blocking: bool,
-    pub oauth: Option<Arc<ClientCredentials>>,
-    pub tls: Option<Tls>,
-    /// The required signers of the card; `None`: signatures are not checked.
-    pub signers: Option<Signers>,
-}
-
-/// The signers of an Agent Card that are accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signers {
-    /// A signature by one of them is enough.
-    pub keys: Vec<PublicKey>,
-    /// Whether a card without such a signature is refused, or only reported.
-    pub required: bool,
-}
-
 /// An OAuth client that fetches the tokens for a backend itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientCredentials {
@@ -517,32 +488,6 @@ pub struct ClientCredentials {
     pub audience: Option<String>,
     /// The scopes; empty means those that the backend names.
     pub scopes: Vec<String>,
-}
-
-/// Where an Agent Card comes from.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CardSource {
-    /// `<url>/.well-known/agent-card.json`, then the older `<url>/.well-known/agent.json`.
-    Base(Written<Url>),
-    /// The card itself.
-    Url(Written<Url>),
-    /// A file, read at each refresh.
-    File(PathBuf),
-    /// The example agent that the daemon serves itself, on a loopback port.
-    Bundled,
-}
-
-words! {
-    /// How calls travel to an A2A agent, as bridge.yaml and status pages name it.
-    #[derive(Deserialize, JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
-    #[schemars(inline)]
-    pub enum A2aBinding {
-        #[serde(rename = "jsonrpc")]
-        JsonRpc = "jsonrpc",
-        HttpJson = "http-json",
-        Grpc = "grpc",
-    }
 }
 
 /// A tool of the bridge's own.

@@ -37,7 +37,7 @@ use crate::model::{
 use crate::tasks::in_background_if_large;
 use crate::traces::{Context, Kind, Span};
 use admission::{Sending, admit};
-pub use backend_handle::BackendHandle;
+pub use backend_handle::{BackendHandle, Reader};
 use connecting::{Connected, Patience};
 use failure::CallFailure;
 
@@ -231,7 +231,9 @@ impl Backends {
             debug!(backend = %name, %failure, "a call was not made");
             return CallOutcome::failed(failure.ending(), failure.for_model(name));
         }
-        backend.leave(&call.request.app, evidence(&outcome) == CallEvidence::Alive);
+        // A server that wants another credential lives, and yet nothing has answered.
+        let was_denied = matches!(outcome, Err(CallFailure::Call(CallError::Denied(_))));
+        backend.leave(&call.request.app, evidence(&outcome) == CallEvidence::Alive && !was_denied);
         let made = match outcome {
             Ok(outcome) => outcome,
             Err(CallFailure::Invalid(mistakes)) if call.peer.is_none() => {
@@ -532,7 +534,10 @@ fn evidence<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
     match outcome {
         Ok(_)
         | Err(CallFailure::Call(
-            CallError::Refused(_) | CallError::RefusedWith { .. } | CallError::NotRead(_),
+            CallError::Refused(_)
+            | CallError::Denied(_)
+            | CallError::RefusedWith { .. }
+            | CallError::NotRead(_),
         )) => CallEvidence::Alive,
         Err(CallFailure::NotConnected | CallFailure::TimedOut(_) | CallFailure::Call(_)) => {
             CallEvidence::Failed

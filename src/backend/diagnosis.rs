@@ -144,7 +144,7 @@ pub(super) fn diagnosis(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 pub struct Remark {
     pub message: String,
     pub cure: String,
-    /// The server's own words that show it, for operators alone.
+    /// A sentence with the server's own words that show it, for operators alone.
     #[serde(skip)]
     pub quote: Option<String>,
 }
@@ -153,10 +153,24 @@ impl Remark {
     /// This remark, with the server's own words in its message.
     pub fn with_quote(mut self) -> Self {
         if let Some(quote) = self.quote.take() {
-            self.message = format!("{} The first: {quote}", self.message);
+            self.message = format!("{} {quote}", self.message);
         }
         self
     }
+}
+
+/// All of `remarks` as one; `None` if there is none.
+pub(super) fn all_in_one<'r>(
+    remarks: impl IntoIterator<Item = &'r Option<Remark>>,
+) -> Option<Remark> {
+    remarks.into_iter().flatten().cloned().reduce(|all, next| Remark {
+        message: format!("{} {}", all.message, next.message),
+        cure: format!("{} {}", all.cure, next.cure),
+        quote: match (all.quote, next.quote) {
+            (Some(first), Some(second)) => Some(format!("{first} {second}")),
+            (first, second) => first.or(second),
+        },
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::peer::{
     About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
     Progress, ReadPermission, Recorder, Reply, RequestedPause, ToolCall,
 };
+use super::readiness::{Health, Occasion, Readiness};
 use super::registry::{Lease, Registry, RegistryEntry};
 use super::supervisor::{ProgramStart, Timing};
 use super::turns::{Rank, StartKeys, Turns};
@@ -135,11 +136,26 @@ pub(crate) struct World {
     /// Requests that only read.
     pub(crate) reads: AtomicUsize,
     pub(crate) closes: AtomicUsize,
+    /// For a peer whose endpoint is asked.
+    pub(crate) health: Option<Health>,
+    pub(crate) probing: watch::Sender<Mood>,
+    pub(crate) probes: Mutex<Vec<(Instant, Occasion)>>,
 }
 
 impl World {
+    /// The world of a peer whose endpoint is asked whether it would answer a call.
+    pub(crate) fn with_endpoint() -> Arc<Self> {
+        let mut world = Self::new();
+        let own = Arc::get_mut(&mut world).expect("it is new");
+        own.health = Some(Health::default());
+        world
+    }
+
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
+            health: None,
+            probing: watch::Sender::new(Mood::Well),
+            probes: Mutex::default(),
             dialling: watch::Sender::new(Mood::Well),
             resolving: watch::Sender::new(Mood::Well),
             calling: watch::Sender::new(Mood::Well),
@@ -334,6 +350,20 @@ impl Peer for FakePeer {
 
     async fn changed(&self) {
         self.0.changed.notified().await;
+    }
+
+    fn health(&self) -> Option<&Health> {
+        self.0.health.as_ref()
+    }
+
+    async fn probe(&self, occasion: Occasion) {
+        let begin = Instant::now();
+        self.0.probes.lock().unwrap().push((begin, occasion));
+        let readiness = match World::go(&self.0.probing).await {
+            Ok(()) => Readiness::Answers("it answers"),
+            Err(failure) => Readiness::Fails(failure),
+        };
+        self.0.health.as_ref().expect("it is asked").judge(readiness, begin);
     }
 
     async fn closed(&self) -> PeerError {

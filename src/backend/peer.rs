@@ -23,6 +23,7 @@ use super::diagnosis::Remark;
 use super::log::Removal;
 use super::outcome::CallOutcome;
 use super::program::hiding::Exposure;
+use super::readiness::{Health, Occasion};
 use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
@@ -135,6 +136,16 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     async fn closed(&self) -> PeerError {
         std::future::pending().await
     }
+
+    /// Whether calls would be answered, as far as that is known; `None` for a peer that gives its
+    /// catalog where it takes its calls.
+    fn health(&self) -> Option<&Health> {
+        None
+    }
+
+    /// Asks the endpoint of calls something without effect, and writes into [`Self::health`] what
+    /// that shows.
+    async fn probe(&self, _occasion: Occasion) {}
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
     async fn call(&self, call: ToolCall) -> Called<CallOutcome>;
@@ -485,6 +496,10 @@ pub enum CallError {
     /// may see the text.
     #[error("refused: {0}")]
     Refused(String),
+    /// What stands before the peer has refused the request (HTTP 401, a redirect, no such path):
+    /// the peer itself has not answered. The model may see the text.
+    #[error("refused: {0}")]
+    Denied(String),
     /// An MCP server has refused the call with an `error` that means something to the MCP client
     /// that has made it; `why` is that in words.
     #[error("refused: {why}")]

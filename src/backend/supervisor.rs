@@ -19,6 +19,7 @@
 //!
 //! Must not: know MCP or A2A, or make calls.
 
+mod checkups;
 mod outage;
 mod start;
 mod states;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use self::checkups::Checkups;
 use self::outage::Outage;
 use self::start::Established;
 pub use self::start::ProgramStart;
@@ -172,6 +174,17 @@ struct Keep {
     /// How long the first read of the catalog may take.
     first_read: Duration,
     stay: Stay,
+}
+
+/// When the catalog was read, and when it is read again.
+#[derive(Debug, Clone, Copy)]
+struct RefreshTimes {
+    refreshed: Instant,
+    due: Instant,
+    /// The earliest refresh that the peer itself asks for.
+    not_before: Instant,
+    /// A program that nothing has used for so long is ended.
+    idle_stop: Option<Duration>,
 }
 
 /// Why an idle program is started.
@@ -322,6 +335,7 @@ impl Supervisor {
         let mut reason = Reason::Connected;
         let mut failures = 0;
         let mut not_before = Instant::now();
+        let mut checkups = Checkups::new(peer.health());
         loop {
             let timing = self.timing.borrow_and_update().clone();
             let idle_stop = self.program.as_ref().and(timing.idle_stop);
@@ -353,6 +367,9 @@ impl Supervisor {
                     wait
                 }
             };
+            if let Err(end) = self.check_up(peer.as_ref(), reason, &mut checkups, stop).await {
+                return end;
+            }
             answer(waiting);
             tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
@@ -365,19 +382,11 @@ impl Supervisor {
             {
                 return End::Idle;
             }
-            // No arm awaits in its body, and every arm is safe to drop: an unread change stays
-            // noted in the peer, and an unread ask stays in the channel.
-            reason = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop) => return end,
-                () = sleep_until(refreshed + wait) => Reason::Timer,
-                // Once the sender is gone, the timing stays as it is.
-                Ok(()) = self.timing.changed() => Reason::Timer,
-                () = sleep_until(not_before).then(|()| peer.changed()) => Reason::ListChanged,
-                ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
-                    waiting.push(ask);
-                    Reason::Asked
-                }
-                () = unused(&self.registry, &self.lease, connection, idle_stop) => return End::Idle,
+            let times = RefreshTimes { refreshed, due: refreshed + wait, not_before, idle_stop };
+            let next = self.next_reason(connection, &times, waiting, &mut checkups, stop);
+            reason = match next.await {
+                Ok(reason) => reason,
+                Err(end) => return end,
             };
             if reason == Reason::ListChanged {
                 not_before = Instant::now() + LIST_CHANGED_GAP;
@@ -386,6 +395,45 @@ impl Supervisor {
             while let Ok(ask) = self.asks.try_recv() {
                 waiting.push(ask);
             }
+        }
+    }
+
+    /// Waits for a reason to read the catalog again; until then, looks after the endpoint. The
+    /// error is the end of the connection.
+    async fn next_reason(
+        &mut self,
+        connection: &Connection,
+        times: &RefreshTimes,
+        waiting: &mut Vec<Ask>,
+        checkups: &mut Checkups,
+        stop: &CancellationToken,
+    ) -> Result<Reason, End> {
+        let peer = connection.peer.as_ref();
+        let RefreshTimes { refreshed, due, not_before, idle_stop } = *times;
+        loop {
+            // No arm awaits in its body, and every arm is safe to drop: an unread change stays
+            // noted in the peer, and an unread ask stays in the channel.
+            return Ok(tokio::select! {
+                end = over(&self.lease, peer, stop) => return Err(end),
+                () = sleep_until(due) => Reason::Timer,
+                // Once the sender is gone, the timing stays as it is.
+                Ok(()) = self.timing.changed() => Reason::Timer,
+                () = sleep_until(not_before).then(|()| peer.changed()) => Reason::ListChanged,
+                ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
+                    waiting.push(ask);
+                    Reason::Asked
+                }
+                () = unused(&self.registry, &self.lease, connection, idle_stop) => {
+                    return Err(End::Idle);
+                }
+                occasion = checkups.due() => {
+                    if let Some(occasion) = occasion {
+                        self.probe(peer, occasion, checkups, stop).await?;
+                    }
+                    self.tell_readiness(&checkups.readiness(), checkups);
+                    continue;
+                }
+            });
         }
     }
 

@@ -45,6 +45,19 @@ fn catalog_comes_back_byte_for_byte() {
 }
 
 #[test]
+fn extended_card_comes_back_and_an_older_bridge_reads_the_public_one() {
+    let identity = Identity::from_text("x");
+    let both =
+        Catalog::a2a(raw(r#"{"name":"HR"}"#)).with_extended_card(raw(r#"{"name":"HR","x":1}"#));
+    let text = write(&both, &Features::default(), &identity);
+    let read = read(&text).unwrap().catalog;
+    assert_eq!(read.digest(), both.digest());
+    assert_eq!(read.extended_card().map(RawValue::get), Some(r#"{"name":"HR","x":1}"#));
+    let for_older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(for_older["card"], serde_json::json!({"name": "HR"}));
+}
+
+#[test]
 fn a_catalog_of_another_server_is_not_taken() {
     let (_dir, state) = state();
     let name = BackendName::parse("fs").unwrap();

@@ -240,6 +240,9 @@ impl BackendPlan {
         let mut members =
             vec![("name", json!(backend.name.as_str())), ("kind", json!(backend.target.section()))];
         members.extend(reached(&backend.target));
+        if let Target::A2a(agent) = &backend.target {
+            members.extend(agent_plan(agent));
+        }
         members.extend([
             ("prefix", json!(prefix)),
             ("trustAnnotations", json!(backend.trust_annotations)),
@@ -261,6 +264,17 @@ impl Serialize for BackendPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
+}
+
+/// How calls go to an agent beyond what its card says.
+fn agent_plan(agent: &A2a) -> [Member; 5] {
+    [
+        ("endpoint", json!(agent.endpoint.as_ref().map(ToString::to_string))),
+        ("extensions", json!(agent.extensions)),
+        ("extendedCard", json!(agent.extended_card)),
+        ("allowPlain", json!(agent.allow_plain)),
+        ("blocking", json!(agent.blocking)),
+    ]
 }
 
 /// How a backend is reached: the exact arguments of a program, but only the names of its variables,

@@ -239,14 +239,25 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
         print_json(&format!("[{}]\n", states.join(",")))?;
     } else {
         let mut page = Page::default();
-        for Backend { name, state, tools, .. } in &backends {
+        for Backend { name, state, tools, last_error, .. } in &backends {
             page.note(PLAIN, format!("{name}: {state}, {}", counted(*tools, "tool")));
+            if let Some(why) = last_error
+                && state == "degraded"
+            {
+                page.note(PLAIN, format!("{name}: {}", one_line(why)));
+            }
         }
         print_page(&page)?;
     }
     let mut away = Vec::new();
     for backend in &backends {
-        if !matches!(&*backend.state, "ready" | "idle") {
+        // The card of an agent can be read while its endpoint would not answer a call.
+        let is_refreshed = match &*backend.state {
+            "ready" | "idle" => true,
+            "degraded" => !backend.stale,
+            _ => false,
+        };
+        if !is_refreshed {
             let unknown = match backend.state.as_str() {
                 "disabled" => "the operator has disabled it until the bridge restarts",
                 _ => "no reason given",

@@ -390,6 +390,17 @@ backend_entry! {
         /// polls. For agents that need it: after a break or a restart, the outcome of a call is
         /// unknown, and proxies may cut a long reply.
         pub blocking: Option<At<bool>>,
+        /// The address for calls, in place of those that the card names. The binding and the
+        /// version stay the card's.
+        pub endpoint: Option<At<String>>,
+        /// URIs of A2A extensions that each request asks the agent to use.
+        pub extensions: Option<List<String>>,
+        /// `true`: the bridge also asks the agent for the card that it shows to clients with a
+        /// credential, and offers that one. Default: `false`.
+        pub extended_card: Option<At<bool>>,
+        /// `true`: the entry's credentials may go over plain http, although the card came over
+        /// https. Others on the network path can then read them. Default: `false`.
+        pub allow_plain: Option<At<bool>>,
         /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which
         /// its one tool has, or a rule for some messages.
         pub approve: Option<At<Globs>>,

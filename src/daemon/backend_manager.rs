@@ -374,6 +374,8 @@ fn endpoint(target: &Target) -> String {
         }
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
         Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),
+        // Another address may be another agent, whatever the card is.
+        Target::A2a(A2a { card, endpoint: Some(url), .. }) => format!("{card:?} at {url:?}"),
         Target::A2a(agent) => format!("{:?}", agent.card),
         Target::Local(Local { action: Action::Http { method, url, .. }, .. }) => {
             format!("{method} {url}")

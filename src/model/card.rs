@@ -4,12 +4,14 @@
 //! the card's own bytes; fields that are absent or of another type are read as absent here.
 
 mod payload;
+pub mod security;
 pub mod signature;
 
+use self::security::Scheme;
 use super::Members;
 
 /// What the bridge reads of an Agent Card.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Card {
     pub name: String,
     /// The ways to reach the agent, in the card's order of preference.
@@ -18,6 +20,12 @@ pub struct Card {
     pub streaming: bool,
     /// Where the agent says that OAuth clients get tokens for their own credentials.
     pub token_url: Option<String>,
+    /// The URIs of the extensions without which the agent takes no message.
+    pub required_extensions: Vec<String>,
+    /// Whether the agent says that clients with a credential are shown another card.
+    pub has_extended_card: bool,
+    /// How clients prove who they are.
+    pub schemes: Vec<Scheme>,
 }
 
 /// One way to reach an agent, as its card names it.
@@ -75,12 +83,24 @@ impl Card {
             };
             interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
-        let capabilities = card.object("capabilities");
-        let streaming = capabilities
-            .and_then(|has| serde_json::from_str::<bool>(has.get("streaming")?.get()).ok());
-        let token_url = token_url(&card);
-        Ok(Self { name, interfaces, streaming: streaming == Some(true), token_url })
+        let capabilities = card.object("capabilities").unwrap_or(Members(Vec::new()));
+        let extensions = capabilities.objects("extensions");
+        let required = extensions.iter().filter(|extension| is_true(extension, "required"));
+        Ok(Self {
+            name,
+            interfaces,
+            streaming: is_true(&capabilities, "streaming"),
+            token_url: token_url(&card),
+            required_extensions: required.filter_map(|extension| extension.string("uri")).collect(),
+            has_extended_card: is_true(&capabilities, "extendedAgentCard")
+                || is_true(&card, "supportsAuthenticatedExtendedCard"),
+            schemes: security::schemes(&card),
+        })
     }
+}
+
+fn is_true(members: &Members<'_>, key: &str) -> bool {
+    members.get(key).is_some_and(|value| value.get() == "true")
 }
 
 /// The token URL of the first security scheme that has the flow of client credentials.

@@ -35,8 +35,9 @@ pub struct Catalog {
 pub enum Content {
     /// An MCP server: the `Implementation` of its handshake and all pages of `tools/list`.
     Mcp { server_info: Option<Box<RawValue>>, tools: Vec<Tool> },
-    /// An A2A agent: its Agent Card.
-    A2a { card: Box<RawValue> },
+    /// An A2A agent: its Agent Card. `public` is the card that anyone can read, where `card` is the
+    /// one that the agent shows to clients with a credential.
+    A2a { card: Box<RawValue>, public: Option<Box<RawValue>> },
     /// A local tool: the members of its ref, as the configuration has them, and what its arguments
     /// have to be.
     Local(Arc<InputSchema>),
@@ -138,7 +139,42 @@ impl Catalog {
 
     /// The catalog of an A2A agent: its card, verbatim.
     pub fn a2a(card: Box<RawValue>) -> Self {
-        Self::new(Content::A2a { card })
+        Self::new(Content::A2a { card, public: None })
+    }
+
+    /// The catalog of the same agent that offers `extended`, the card that it shows to clients with
+    /// a credential.
+    #[must_use]
+    pub fn with_extended_card(self, extended: Box<RawValue>) -> Self {
+        match self.content {
+            Content::A2a { card, public } => {
+                let public = Some(public.unwrap_or(card));
+                Self::new(Content::A2a { card: extended, public })
+            }
+            Content::Mcp { .. } | Content::Local { .. } => self,
+        }
+    }
+
+    /// The extended card of an agent, if it is offered.
+    pub fn extended_card(&self) -> Option<&RawValue> {
+        match &self.content {
+            Content::A2a { card, public: Some(_) } => Some(card),
+            _ => None,
+        }
+    }
+
+    /// Whether both are of agents with the same public card.
+    pub fn has_public_card_of(&self, other: &Self) -> bool {
+        let cards = (self.public_card(), other.public_card());
+        matches!(cards, (Some(own), Some(others)) if own.get() == others.get())
+    }
+
+    /// The card of an agent that anyone can read.
+    pub fn public_card(&self) -> Option<&RawValue> {
+        match &self.content {
+            Content::A2a { card, public } => Some(public.as_deref().unwrap_or(card)),
+            Content::Mcp { .. } | Content::Local { .. } => None,
+        }
     }
 
     /// The catalog of a local tool: a JSON object of all that its ref says besides kind and name.
@@ -160,7 +196,12 @@ impl Catalog {
                     part(b"tool", tool.raw.get());
                 }
             }
-            Content::A2a { card } => part(b"card", card.get()),
+            Content::A2a { card, public } => {
+                part(b"card", card.get());
+                if let Some(public) = public {
+                    part(b"public", public.get());
+                }
+            }
             Content::Local(input) => part(b"local", input.definition().get()),
         }
         let digest = hex(&hash.finalize());

@@ -459,7 +459,7 @@ impl<'a> Plan<'a> {
                 }
             }
             (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => {}
-            (Some(Content::A2a { card }), _) => plan.add_agent(card),
+            (Some(Content::A2a { card, .. }), _) => plan.add_agent(card),
             (Some(Content::Local(input)), _) => plan.add_local(input),
             (None, OnUnavailable::Stub | OnUnavailable::Stale) => plan.add_stub(),
             (None, OnUnavailable::Omit | OnUnavailable::Fail) => {}

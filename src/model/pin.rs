@@ -29,6 +29,10 @@ const VISIBLE: [&str; 6] =
 /// Takes the place of a tool's name for an agent, which has a card and no tools.
 pub const CARD: &str = "";
 
+/// The same for the card that an agent shows to clients with a credential. It is pinned apart: an
+/// entry that begins or ceases to ask for it has not changed the public card.
+pub const EXTENDED_CARD: &str = "(extended card)";
+
 words! {
     /// What happens to tools that were not accepted; the `pin` of bridge.yaml.
     // A doc comment at a value would change the schema of bridge.yaml.
@@ -141,12 +145,19 @@ fn model_views(catalog: &Catalog) -> BTreeMap<&str, ModelView> {
             .iter()
             .map(|tool| (tool.name.as_str(), ModelView::new(&tool.raw, is_visible)))
             .collect(),
-        Content::A2a { card } => {
-            BTreeMap::from([(CARD, ModelView::new(card, |key| key != "signatures"))])
+        Content::A2a { .. } => {
+            let cards = [(CARD, catalog.public_card()), (EXTENDED_CARD, catalog.extended_card())];
+            let cards = cards.into_iter().filter_map(|(name, card)| Some((name, card?)));
+            cards.map(|(name, card)| (name, ModelView::new(card, is_signed))).collect()
         }
         // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),
     }
+}
+
+/// Whether the member of a card is a part of what its signatures are over.
+fn is_signed(key: &str) -> bool {
+    key != "signatures"
 }
 
 fn is_visible(key: &str) -> bool {
@@ -176,6 +187,7 @@ impl Accepted {
             let pins = plain.map(|(tool, view)| ((*tool).to_owned(), Arc::clone(&view.text)));
             *self = Self::Pins(Arc::new(Pins(pins.collect())));
         }
+        self.accept_first_extended_card(&views);
         if let Self::Damaged(why) = self {
             review.damaged = Some(Arc::clone(why));
         }
@@ -215,6 +227,16 @@ impl Accepted {
         }
         review.digest = review.digest();
         review
+    }
+
+    /// Accepts the first extended card of an agent that was known before: the operator has asked
+    /// for it. One with hidden characters is not accepted, as with all that is first.
+    fn accept_first_extended_card(&mut self, views: &BTreeMap<&str, ModelView>) {
+        let (Self::Pins(pins), Some(view)) = (&mut *self, views.get(EXTENDED_CARD)) else { return };
+        let is_first = pins.0.contains_key(CARD) && !pins.0.contains_key(EXTENDED_CARD);
+        if is_first && view.hidden.is_empty() {
+            Arc::make_mut(pins).0.insert(EXTENDED_CARD.to_owned(), Arc::clone(&view.text));
+        }
     }
 
     /// Accepts the findings of `review` on these `tools`, or all; `digest` is the one that the
@@ -266,10 +288,12 @@ impl Review {
         self.findings.values().filter(|finding| finding.change != Change::Gone)
     }
 
-    /// Whether `tool` must be neither offered nor called.
+    /// Whether `tool` must be neither offered nor called. An agent is withdrawn for either card.
     pub fn withdraws(&self, tool: &str) -> bool {
-        self.mode == Mode::Enforce
-            && self.findings.get(tool).is_some_and(|finding| finding.change != Change::Gone)
+        let differs = |name: &str| {
+            self.findings.get(name).is_some_and(|finding| finding.change != Change::Gone)
+        };
+        self.mode == Mode::Enforce && (differs(tool) || tool == CARD && differs(EXTENDED_CARD))
     }
 
     /// Only `enforce` withdraws tools; `warn` offers what it reports.

@@ -197,6 +197,9 @@ async fn javascript_agents_stream_their_artifacts() {
 async fn agent_that_only_streams_is_called() {
     let mut agent = a2a::start(fetch::python_agno(), "a2a_agno_agent.py", &[]).await;
     agent.url = agent.url.join("a2a/agents/test/").unwrap();
+    // It takes no question for a task at the address of its card, and is ready nevertheless.
+    let rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url)).await;
+    rig.bridge.wait_backend("hr", "ready").await;
     let peer = a2a::dial(&agent, None).await;
     assert_eq!(a2a::result(&peer, "hello").await, "you said: hello");
     let failed = a2a::result(&peer, "throw").await;

@@ -4,7 +4,6 @@
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
-use http::HeaderMap;
 use mantyx_bridge::internals::{
     A2a, A2aBinding, A2aDialer, Answer, BackendName, CallError, CallingRun, CardSource, Catalog,
     Content, Conversations, Dial, Handle, Identity, NotRecorded, Peer, Recorder, ToolCall, body,
@@ -84,16 +83,10 @@ pub(crate) async fn dial_blocking(agent: &Agent) -> Arc<dyn Peer> {
 
 fn config(url: &Url, binding: Option<A2aBinding>) -> A2a {
     A2a {
-        card: CardSource::Base(url.clone().into()),
-        headers: HeaderMap::new(),
-        description: None,
         binding,
         // gRPC has a port of its own.
         allow_hosts: vec!["127.0.0.1".to_owned()],
-        blocking: false,
-        oauth: None,
-        tls: None,
-        signers: None,
+        ..A2a::new(CardSource::Base(url.clone().into()))
     }
 }
 
@@ -203,7 +196,7 @@ async fn check_card(agent: &Agent, catalog: &Catalog) {
     let url = agent.url.join(".well-known/agent-card.json").unwrap();
     let served = new_client().get(url).send().await.unwrap();
     let served = body(served, 1 << 20).await.unwrap();
-    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card, .. } = catalog.content() else { panic!("{catalog:?}") };
     assert_eq!(card.get().as_bytes(), served);
 }
 
@@ -275,17 +268,7 @@ pub(crate) async fn dial_with(
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("card.json");
     std::fs::write(&path, change(String::from_utf8(served.to_vec()).unwrap())).unwrap();
-    let config = A2a {
-        card: CardSource::File(path),
-        headers: HeaderMap::new(),
-        description: None,
-        binding: Some(binding),
-        allow_hosts: Vec::new(),
-        blocking: false,
-        oauth: None,
-        tls: None,
-        signers: None,
-    };
+    let config = A2a { binding: Some(binding), ..A2a::new(CardSource::File(path)) };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, new_client(), Conversations::default()).dial().await.unwrap()
 }

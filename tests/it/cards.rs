@@ -17,6 +17,19 @@ use crate::{bridge::Bridge, frames::Script, mantyx::Mantyx, peers, wait};
 
 const OK: [&str; 2] = ["HTTP/1.1 200 OK", "Content-Type: application/json"];
 
+/// What an agent says of a task that it does not know.
+const NO_TASK: &str = r#"{"jsonrpc":"2.0","id":"1","error":{"code":-32001,"message":"no task"}}"#;
+
+/// Lets `server` answer at the addresses of `card` as its agent does.
+fn serve_agent(server: &Mantyx, card: &Value) {
+    let interfaces = card["supportedInterfaces"].as_array().cloned().unwrap_or_default();
+    for one in interfaces.iter().chain([card]) {
+        if let Some(path) = one["url"].as_str().filter(|url| url.starts_with('/')) {
+            server.canned("POST", path, &OK, NO_TASK);
+        }
+    }
+}
+
 /// A key for ES256.
 struct Signer(KeyPair);
 
@@ -84,6 +97,7 @@ async fn cards_that_the_sdks_have_signed_are_taken() {
         let name = signed["name"].as_str().expect("a name").to_owned();
         let key = write(&dir, &name, signed["key"].as_str().expect("PEM"));
         mantyx.canned("GET", &format!("/{name}"), &OK, &signed["card"].to_string());
+        serve_agent(&mantyx, &signed["card"]);
         let url = format!("card_url: '{}/{name}'", mantyx.url());
         entries.push_str(&format!("  {name}: {{{url}, signature: {{keys: {key}}}}}\n"));
         entries.push_str(&format!("  no_{name}: {{{url}, signature: {{keys: {stranger}}}}}\n"));
@@ -258,6 +272,7 @@ async fn only_cards_that_a_configured_key_has_signed_are_taken() {
     let keys = json!({"keys": [desk.ours.jwk("now"), desk.old.jwk("old")]}).to_string();
     let keys = write(&dir, "jwks.json", &keys);
     let (signed, not_signed) = (desk.signed(), desk.not_signed());
+    serve_agent(&agent, &desk.card);
     let mut entries = String::new();
     let mut serve = |name: &str, card: &str| {
         agent.canned("GET", &format!("/{name}"), &OK, card);
@@ -309,6 +324,7 @@ impl Scene {
     async fn start(card: &str, signature: &str) -> Self {
         let (mantyx, agent) = (Mantyx::start().await, Mantyx::start().await);
         agent.canned("GET", "/card", &OK, card);
+        agent.canned("POST", "/rpc", &OK, NO_TASK);
         let bridge = Bridge::start(&config(&mantyx, &agent, signature)).await;
         Self { mantyx, agent, bridge }
     }

@@ -32,12 +32,17 @@ async fn start(arguments: &[&str]) -> Agent {
 
 /// A bridge whose only backend is the agent, over gRPC.
 async fn rig(agent: &Agent, keys: &str) -> Harness {
+    rig_in_state(agent, keys, "ready").await
+}
+
+/// The same, where the agent comes into this state.
+async fn rig_in_state(agent: &Agent, keys: &str, state: &str) -> Harness {
     let url = &agent.url;
     let config = format!(
         "a2a:\n  hr: {{url: \"{url}\", transport: grpc, allow_hosts: [127.0.0.1]{keys}}}\n"
     );
     let rig = Harness::bare(&config).await;
-    rig.bridge.wait_backend("hr", "ready").await;
+    rig.bridge.wait_backend("hr", state).await;
     rig
 }
 
@@ -91,7 +96,9 @@ async fn grpc_comes_after_the_other_bindings_unless_the_operator_says_so() {
         rig.bridge.backend("hr").await["lastError"].as_str().map(str::to_owned)
     });
     let refused = refused.await;
-    assert!(refused.contains("add `127.0.0.1:"), "{refused}");
+    assert!(refused.contains("not in `allow_hosts`"), "{refused}");
+    let problems = rig.bridge.status().await["problems"].to_string();
+    assert!(problems.contains("add `127.0.0.1:"), "{problems}");
 }
 
 #[tokio::test]
@@ -126,7 +133,7 @@ async fn tls_is_checked_against_the_roots_of_the_host() {
     let roots = dir.path().join("roots.pem");
     let roots = roots.to_str().unwrap();
     let agent = start(&["--grpc-tls", roots]).await;
-    let mut rig = rig(&agent, "").await;
+    let mut rig = rig_in_state(&agent, "", "degraded").await;
     rig.run(Script::new().a2a("tu_1", "hr", "msg x").answered("tu_1").done()).await;
     let error = rig.mantyx.answer("tu_1").await["error"].clone();
     assert!(error.as_str().is_some_and(|error| !error.contains("OUTCOME_UNKNOWN")), "{error}");
@@ -144,7 +151,7 @@ async fn tls_is_checked_against_the_roots_of_the_host() {
 async fn a_private_authority_and_a_certificate_are_those_of_grpc_too() {
     let agent = start(&[]).await;
     let catalog = a2a::dial(&agent, None).await.resolve().await.unwrap();
-    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card, .. } = catalog.content() else { panic!("{catalog:?}") };
     let address = address(&agent).await;
     let authority = Authority::new();
     let front = Front::before(&address, &authority, Some(&authority), "h2").await;
@@ -166,7 +173,9 @@ async fn a_private_authority_and_a_certificate_are_those_of_grpc_too() {
     let rig = Harness::bare(&format!("a2a:\n{entries}")).await;
     let mut script = Script::new();
     for name in ["hr", "wary", "strange"] {
-        rig.bridge.wait_backend(name, "ready").await;
+        // The question of its endpoint shows what a call would.
+        let state = if name == "hr" { "ready" } else { "degraded" };
+        rig.bridge.wait_backend(name, state).await;
         script = script.a2a(name, name, "task x").answered(name);
     }
     rig.run(script.done()).await;
@@ -202,7 +211,7 @@ async fn refusal_of_the_agent_is_told() {
     let peer = a2a::dial(&agent, Some(GRPC)).await;
     let error = a2a::call(&peer, "msg x").await.unwrap_err();
     let why = "gRPC status UNAUTHENTICATED: the token has expired";
-    assert!(matches!(&error, CallError::Refused(text) if text == why), "{error}");
+    assert!(matches!(&error, CallError::Denied(text) if text == why), "{error}");
     drop(agent);
     // Until it is seen that the connection is gone, a message may have been on its way.
     wait::soon("an agent that is gone should be sent nothing", async || {
@@ -215,7 +224,7 @@ async fn refusal_of_the_agent_is_told() {
 /// Where the card says that the agent speaks gRPC: `host:port`.
 async fn address(agent: &Agent) -> String {
     let catalog = a2a::dial(agent, None).await.resolve().await.unwrap();
-    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card, .. } = catalog.content() else { panic!("{catalog:?}") };
     let card: Value = serde_json::from_str(card.get()).unwrap();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();
     let grpc = interfaces.iter().find(|interface| interface["protocolBinding"] == "GRPC").unwrap();

@@ -48,6 +48,8 @@ mod a2a_answers;
 #[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
+mod a2a_readiness;
+#[cfg(test)]
 mod activation;
 #[cfg(test)]
 mod api;

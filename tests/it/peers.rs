@@ -219,6 +219,31 @@ pub(crate) async fn a2a_v03() -> Peer {
     python_listener(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
 }
 
+/// An agent on the SDK of 0.2, 0.3 or 1 that is called well or wrongly, as `arguments` say
+/// (tests/peers/a2a_ready_agent.py).
+pub(crate) async fn a2a_ready(sdk: &str, arguments: &[&str]) -> Peer {
+    let python = match sdk {
+        "0.2" => fetch::python_v02(),
+        "0.3" => fetch::python_v03(),
+        _ => fetch::python(),
+    };
+    python_listener(python, "a2a_ready_agent.py", arguments).await
+}
+
+/// An agent on the JavaScript SDK of 0.3 or 1 whose card prefers `binding`
+/// (tests/peers/a2a_ready_agent.mjs).
+pub(crate) async fn a2a_js_ready(sdk: &str, binding: &str) -> Peer {
+    let script = repository("tests/peers/a2a_ready_agent.mjs").display().to_string();
+    let modules = if sdk == "0.3" { fetch::a2a_node_v03() } else { fetch::a2a_node_v1() };
+    let start = Start {
+        program: fetch::node(),
+        args: vec![script, modules.display().to_string(), binding.to_owned()],
+        port_flag: None,
+        ready: "READY ",
+    };
+    Peer::start(start).await
+}
+
 /// Cards that the A2A SDKs have signed, of 1.x and of 0.3 (tests/peers/sign_cards.py).
 pub(crate) fn signed_cards() -> Vec<serde_json::Value> {
     let sign = |python: PathBuf| {

@@ -84,7 +84,9 @@ async fn spring(trap: &Mantyx, (url, tls): (&str, &str), locations: &[String]) -
     let rig = Harness::bare(&format!("mcp:\n{mcp}a2a:\n{a2a}local:\n{local}")).await;
     for name in &tried {
         if name.starts_with("call") || name.starts_with("page") {
-            rig.bridge.wait_backend(name, "ready").await;
+            // The question of the agent's endpoint has met the trap.
+            let state = if name.starts_with("call") { "degraded" } else { "ready" };
+            rig.bridge.wait_backend(name, state).await;
             let call =
                 format!(r#"{{"toolUseId":"{name}","name":"{name}","args":{{"message":"hi"}}}}"#);
             let answer = rig.bridge.api("POST", "/v1/tool-calls", Some(&call)).await.expect(200);
@@ -136,8 +138,8 @@ async fn no_backend_leads_us_off_tls() {
     assert!(told.contains(&same_port) && told.contains("not followed"), "{told}");
 }
 
-/// A14: within an origin, MCP's clients follow what repeats the request, and nobody else anything;
-/// a user in the address is no origin that was configured.
+/// A14: within an origin, the clients of MCP and A2A follow what repeats the request, and nobody
+/// else anything; a user in the address is no origin that was configured.
 #[tokio::test]
 async fn client_that_follows_redirects_reaches_the_same_origin_and_no_further() {
     let trap = Mantyx::start().await;
@@ -148,11 +150,11 @@ async fn client_that_follows_redirects_reaches_the_same_origin_and_no_further() 
     let by = |method: &str| followed.iter().filter(|one| one.method == method).count();
     assert!(by("POST") > 0 && by("GET") > 0, "Streamable HTTP and SSE: {followed:?}");
     assert!(followed.iter().all(|one| one.header("x-api-key") == Some(CANARY)), "{followed:?}");
-    for way in ["card", "token"] {
-        for status in STATUSES {
-            let told = rig.bridge.backend(&format!("{way}_{status}_0")).await;
-            assert!(told["lastError"].to_string().contains(&status.to_string()), "{told}");
-        }
+    for status in STATUSES {
+        let token = rig.bridge.backend(&format!("token_{status}_0")).await;
+        assert!(token["lastError"].to_string().contains(&status.to_string()), "{token}");
+        let card = rig.bridge.backend(&format!("card_{status}_0")).await;
+        assert!(card["lastError"].to_string().contains("Agent Card"), "it was led to /x: {card}");
     }
 }
 

@@ -153,10 +153,14 @@ impl Way {
 
 /// Sends the message, and waits for the reply. An agent that refuses one way is sent the message in
 /// the next one, and later messages in that way from the start.
+///
+/// A server before the agent may refuse each request for a moment. Where the last way is refused as
+/// the stream was, that says nothing of streams, and the next message is tried as one again.
 async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
     let link = following.link;
     let mut way = Way::first(link, message);
     let mut earlier = None;
+    let mut refuses_streams = false;
     loop {
         let outcome = reply_by(way, message, &mut following).await;
         let refusal = match outcome {
@@ -168,9 +172,15 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<
                 return Ok(reply);
             }
         };
-        let Some(next) = way.after(&refusal, message) else { return Err(refusal) };
+        let Some(next) = way.after(&refusal, message) else {
+            if refuses_streams && refusal.means_no_stream(true) {
+                link.habits.no_stream.store(false, Ordering::Relaxed);
+            }
+            return Err(refusal);
+        };
         tracing::debug!(backend = %link.settings.name, ?way, ?next, ?refusal, "refused; trying the next way");
         if way == Way::Stream && message.task.is_none() {
+            refuses_streams = true;
             link.habits.no_stream.store(true, Ordering::Relaxed);
         }
         earlier = Some(way);

@@ -1,23 +1,24 @@
 //! Fetches an agent's card: from its well-known address, from a URL or from a file.
 //!
-//! Must not: interpret the card, or send the configured headers anywhere but to the configured
-//! address (redirects are not followed).
+//! Must not: read in the card more than whether it is one, or send the configured headers to
+//! another origin than the configured one.
 
 use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, LOCATION};
+use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use url::Url;
 
-use super::AgentSettings;
-use crate::backend::address::shown;
+use super::{AgentSettings, redirect};
+use crate::backend::address::{is_own, shown};
 use crate::backend::auth::Tokens;
 use crate::backend::{PeerError, PeerErrorKind};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
 use crate::http_client::{BodyError, NotRead};
+use crate::model::card::Card;
 
 /// The largest card, in bytes.
 pub(super) const MAX_CARD: usize = 1024 * 1024;
@@ -33,6 +34,35 @@ pub(super) struct Fresh {
     pub url: Option<Url>,
 }
 
+/// Why an address gave no card.
+#[derive(Debug)]
+enum NoCard {
+    /// There is no answer, so that the other path of the same server has none either.
+    NoAnswer(PeerError),
+    Refusal(Refusal),
+}
+
+/// An answer that is no card.
+#[derive(Debug)]
+struct Refusal {
+    kind: PeerErrorKind,
+    url: Url,
+    why: String,
+    /// The server may give the card later: it is busy, or something behind it is away.
+    may_pass: bool,
+}
+
+impl Refusal {
+    fn new(url: &Url, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { kind: PeerErrorKind::Protocol, url: url.clone(), why, may_pass: false }
+    }
+
+    fn error(&self) -> PeerError {
+        PeerError::new(self.kind, format!("{}: {}", cannot_get(&self.url), self.why))
+    }
+}
+
 /// Fetches the card.
 pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> {
     match &settings.config.card {
@@ -41,24 +71,59 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
         CardSource::Bundled => {
             Err(PeerError::new(PeerErrorKind::Connect, "the bundled agent is not being served"))
         }
-        CardSource::Url(url) => get(settings, url)
-            .await?
-            .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
-        CardSource::Base(base) => {
-            let urls = WELL_KNOWN.map(|name| well_known(base, name));
-            for url in &urls {
-                if let Some(fresh) = get(settings, url).await? {
-                    return Ok(fresh);
+        CardSource::Url(url) => get(settings, url).await.map_err(|failure| match failure {
+            NoCard::NoAnswer(error) => error,
+            NoCard::Refusal(refusal) => {
+                let error = refusal.error();
+                if refusal.kind == PeerErrorKind::Protocol {
+                    error.cured("correct `card_url`".to_owned())
+                } else {
+                    error
                 }
             }
-            let places = urls.each_ref().map(shown).join(" nor at ");
-            let text = format!(
-                "there is no Agent Card at {places} (HTTP 404); correct `url`, or name the card's \
-                 own address in `card_url`"
-            );
-            Err(PeerError::new(PeerErrorKind::Protocol, text))
-        }
+        }),
+        CardSource::Base(base) => below(settings, base).await,
     }
+}
+
+/// Fetches the card from the first of the two paths below `base` that has one.
+///
+/// Servers answer in many ways where they have none: 404, 405, 403, a web page with 200. So the
+/// older path is tried whatever the first one answers. An address that has given a card before is
+/// the exception: while it is busy or broken, the older card beside it must not take its place.
+async fn below(settings: &AgentSettings, base: &Url) -> Result<Fresh, PeerError> {
+    let mut refusals: Vec<Refusal> = Vec::new();
+    for name in WELL_KNOWN {
+        let url = well_known(base, name);
+        let refusal = match get(settings, &url).await {
+            Ok(fresh) => match Card::read(&String::from_utf8_lossy(without_mark(&fresh.bytes))) {
+                Ok(_) => {
+                    *settings.card_place.lock() = Some(name);
+                    return Ok(fresh);
+                }
+                Err(flaw) => Refusal::new(&url, format!("the answer is no Agent Card: {flaw}")),
+            },
+            Err(NoCard::NoAnswer(error)) => return Err(error),
+            Err(NoCard::Refusal(refusal)) => refusal,
+        };
+        if refusal.may_pass && *settings.card_place.lock() == Some(name) {
+            return Err(refusal.error());
+        }
+        refusals.push(refusal);
+    }
+    Err(neither(&refusals))
+}
+
+/// What both paths have answered.
+fn neither(refusals: &[Refusal]) -> PeerError {
+    let places: Vec<String> =
+        refusals.iter().map(|Refusal { url, why, .. }| format!("{} ({why})", shown(url))).collect();
+    let text = format!("there is no Agent Card at {}", places.join(" nor at "));
+    if refusals.iter().any(|refusal| refusal.kind == PeerErrorKind::Unauthorized) {
+        return PeerError::new(PeerErrorKind::Unauthorized, text);
+    }
+    PeerError::new(PeerErrorKind::Protocol, text)
+        .cured("correct `url`, or name the card's own address in `card_url`".to_owned())
 }
 
 fn well_known(base: &Url, name: &str) -> Url {
@@ -69,8 +134,25 @@ fn well_known(base: &Url, name: &str) -> Url {
     url
 }
 
-/// Fetches `url`; `None` if the server has nothing there.
-async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerError> {
+/// `bytes` without the byte order mark that JSON does not have, and with which some files begin.
+pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
+}
+
+/// Fetches `url`. Redirects within its origin are followed, as the credentials may go there.
+async fn get(settings: &AgentSettings, url: &Url) -> Result<Fresh, NoCard> {
+    let mut place = url.clone();
+    for _redirect in 0..redirect::MAX {
+        let response = request(settings, &place).await.map_err(NoCard::NoAnswer)?;
+        match redirect::target(response.status(), &place, response.headers()) {
+            Some(target) if is_own(&place, &target) => place = target,
+            _ => return read(response, place).await,
+        }
+    }
+    Err(NoCard::Refusal(Refusal::new(url, "it redirects from one address to the next")))
+}
+
+async fn request(settings: &AgentSettings, url: &Url) -> Result<reqwest::Response, PeerError> {
     if http_client::names_link_local(url) {
         let text = format!("{}: link-local addresses are never called", cannot_get(url));
         return Err(PeerError::new(PeerErrorKind::Connect, text));
@@ -84,54 +166,57 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
             PeerError::new(PeerErrorKind::Connect, "no answer").because(failure.without_url())
         })
     });
-    let response = response
+    response
         .await
-        .map_err(|error: PeerError| PeerError::new(error.kind, cannot_get(url)).because(error))?;
-    match response.status() {
-        StatusCode::OK => {}
-        StatusCode::NOT_FOUND => return Ok(None),
-        status => return Err(refusal(status, url, response.headers())),
-    }
-    let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
-        BodyError::NotRead(NotRead::TooLarge { .. }) => unusable(url, TOO_LARGE),
-        failure => PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(failure),
-    })?;
-    Ok(Some(Fresh { bytes, url: Some(url.clone()) }))
+        .map_err(|error: PeerError| PeerError::new(error.kind, cannot_get(url)).because(error))
 }
 
-const TOO_LARGE: &str = "the card is larger than 1 MiB";
+async fn read(response: reqwest::Response, url: Url) -> Result<Fresh, NoCard> {
+    if response.status() != StatusCode::OK {
+        return Err(NoCard::Refusal(refusal(response.status(), &url, response.headers())));
+    }
+    match http_client::body(response, MAX_CARD).await {
+        Ok(bytes) => Ok(Fresh { bytes, url: Some(url) }),
+        Err(BodyError::NotRead(NotRead::TooLarge { .. })) => {
+            Err(NoCard::Refusal(Refusal::new(&url, "the card is larger than 1 MiB")))
+        }
+        Err(failure) => {
+            let error = PeerError::new(PeerErrorKind::Connect, cannot_get(&url)).because(failure);
+            Err(NoCard::NoAnswer(error))
+        }
+    }
+}
 
-fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
+fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> Refusal {
     let code = status.as_u16();
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            let why = "the server wants a credential; set `auth` or `headers`";
-            let text = format!("{}: HTTP {code}: {why}", cannot_get(url));
-            PeerError::new(PeerErrorKind::Unauthorized, text)
+            let why =
+                format!("HTTP {code}: the server wants a credential; set `auth` or `headers`");
+            Refusal { kind: PeerErrorKind::Unauthorized, ..Refusal::new(url, why) }
         }
         _ if status.is_redirection() => {
-            let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
-            let target = match location.and_then(|location| url.join(location).ok()) {
-                Some(target) => shown(&target),
-                None => "elsewhere".to_owned(),
-            };
-            let why = format!(
-                "HTTP {code}: the server redirects to {target}, and redirects are not followed; if \
-                 that is right, name it in `card_url`"
-            );
-            unusable(url, &why)
+            let target = redirect::target(status, url, headers);
+            let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
+            Refusal::new(
+                url,
+                format!(
+                    "HTTP {code}: the server redirects to {target}, and the bridge follows only \
+                     within the server's origin; if that is right, name it in `card_url`"
+                ),
+            )
         }
-        _ => unusable(url, &format!("HTTP {code}")),
+        StatusCode::NOT_FOUND => Refusal::new(url, "HTTP 404: there is no card"),
+        _ => {
+            let may_pass = status == StatusCode::TOO_MANY_REQUESTS
+                || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+            Refusal { may_pass, ..Refusal::new(url, format!("HTTP {code}")) }
+        }
     }
 }
 
 fn cannot_get(url: &Url) -> String {
     format!("cannot get the Agent Card from {}", shown(url))
-}
-
-/// The server answers with something else than a card.
-fn unusable(url: &Url, why: &str) -> PeerError {
-    PeerError::new(PeerErrorKind::Protocol, format!("{}: {why}", cannot_get(url)))
 }
 
 async fn file(path: &Path) -> Result<Fresh, PeerError> {

@@ -170,7 +170,7 @@ impl A2aFailure {
         }
         match self.into() {
             CallError::NotSent(text) | CallError::NoSession(text) => CallError::Lost(text),
-            CallError::Refused(text) => {
+            CallError::Refused(text) | CallError::Denied(text) => {
                 let why = format!("it does not say what became of its task ({text})");
                 CallError::Unclear { why, ending: Ending::Unknown }
             }
@@ -193,10 +193,18 @@ impl From<A2aFailure> for CallError {
                 let seconds = pause.as_secs_f64().ceil();
                 Self::Refused(format!("{text} (it takes requests again in {seconds} s)"))
             }
+            A2aFailure::Refused { code: None, status, text, .. } if is_before_agent(status) => {
+                Self::Denied(text)
+            }
             A2aFailure::Refused { text, .. } => Self::Refused(text),
             A2aFailure::Call(error) => error,
         }
     }
+}
+
+/// Whether this status, without an error of the protocol, comes from what stands before the agent.
+fn is_before_agent(status: StatusCode) -> bool {
+    status.is_redirection() || matches!(status.as_u16(), 401 | 403 | 404 | 405 | 407)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use a2a::error_code::{TASK_NOT_CANCELABLE, TASK_NOT_FOUND};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
@@ -16,11 +16,12 @@ use super::events::EventStream;
 use super::failure::{A2aFailure, Exchanged};
 use super::interface::{Endpoint, Generation};
 use super::result::{PartEncoding, Reply};
-use super::wire::{Answers, Message, Operation};
-use super::{AgentSettings, events, grpc, result, wire};
-use crate::backend::CallError;
+use super::wire::{Answers, Message, Operation, Request};
+use super::{AgentSettings, events, grpc, redirect, result, wire};
 use crate::backend::auth::Tokens;
+use crate::backend::{CallError, address};
 use crate::config::A2aBinding;
+use crate::oauth::TokenError;
 use crate::{clock, http_client, random};
 
 /// The largest reply, in bytes.
@@ -31,12 +32,29 @@ pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// restart of the agent.
 const CANCEL_WAITS: [u64; 4] = [1, 2, 4, 8];
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The media type of the HTTP+JSON binding of 1.0, beside `application/json`.
-const A2A_JSON: &str = "application/a2a+json";
+const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 /// What a reply may be. Strict servers refuse a request that takes none of their types.
 const ONE_RESULT: HeaderValue = HeaderValue::from_static("application/json, application/a2a+json");
 const EVENTS: HeaderValue =
     HeaderValue::from_static("text/event-stream, application/json, application/a2a+json");
+
+/// Why a request got no response.
+#[derive(Debug, derive_more::From)]
+pub(super) enum NoResponse {
+    Token(TokenError),
+    Http(reqwest::Error),
+}
+
+impl From<NoResponse> for A2aFailure {
+    fn from(failure: NoResponse) -> Self {
+        match failure {
+            NoResponse::Token(error) => error.into(),
+            NoResponse::Http(error) => CallError::from(error).into(),
+        }
+    }
+}
 
 /// Everything that a request to one agent needs.
 #[derive(Debug)]
@@ -86,14 +104,7 @@ impl Link {
     /// Makes one request, and reads its result unless that is a stream. Any reply may be one: some
     /// agents stream whatever they are asked.
     pub(super) async fn open(&self, operation: Operation<'_>) -> Exchanged<Opened> {
-        let mut response = self.send(operation).await?;
-        if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
-            && self.endpoint.binding != A2aBinding::Grpc
-            && !self.habits.wants_a2a_json.swap(true, Ordering::Relaxed)
-        {
-            // The body was not read, so the request may be sent in the other type.
-            response = self.send(operation).await?;
-        }
+        let response = self.transmit(&self.endpoint, operation).await?;
         if self.is_grpc(&response) {
             return match operation.answers() {
                 Answers::One => grpc::result(response, operation).await.map(Opened::Result),
@@ -137,40 +148,110 @@ impl Link {
         }
     }
 
-    async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
-        let request = wire::encode(&self.endpoint, operation, &random::uuid().to_string());
-        let AgentSettings { config, tokens, .. } = &*self.settings;
-        let mut headers = config.headers.clone();
-        headers.insert(
-            ACCEPT,
-            match operation.answers() {
-                Answers::One => ONE_RESULT,
-                Answers::Many => EVENTS,
-            },
-        );
-        if self.endpoint.generation == Generation::V10 {
-            // Without this header, an agent treats the request as one of 0.3.
-            headers.insert("a2a-version", HeaderValue::from_static(a2a::VERSION));
+    /// Sends the request for `operation` as `endpoint` wants it, and gives the response whatever it
+    /// is. The endpoint is the link's own, or the same one in the other version.
+    pub(super) async fn transmit(
+        &self,
+        endpoint: &Endpoint,
+        operation: Operation<'_>,
+    ) -> Result<reqwest::Response, NoResponse> {
+        let request = wire::encode(endpoint, operation, &random::uuid().to_string());
+        let mut headers = self.headers(endpoint.generation);
+        if operation.answers() == Answers::Many {
+            headers.insert(ACCEPT, EVENTS);
         }
         if let Some(Message { trace: Some(trace), .. }) = operation.message() {
             http_client::add_trace(&mut headers, trace);
         }
-        if request.body.is_some() {
-            let strict = self.habits.wants_a2a_json.load(Ordering::Relaxed);
-            let media_type = if strict { A2A_JSON } else { "application/json" };
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        self.send(request, headers, operation.only_reads()).await
+    }
+
+    /// The headers of each request to the agent in this version.
+    pub(super) fn headers(&self, generation: Generation) -> HeaderMap {
+        let AgentSettings { config, extensions, .. } = &*self.settings;
+        let mut headers = config.headers.clone();
+        headers.insert(ACCEPT, ONE_RESULT);
+        let name = match generation {
+            Generation::V03 => "x-a2a-extensions",
+            Generation::V10 => {
+                // Without this header, an agent treats the request as one of 0.3.
+                headers.insert("a2a-version", HeaderValue::from_static(a2a::VERSION));
+                "a2a-extensions"
+            }
+        };
+        if let Some(extensions) = extensions {
+            headers.insert(name, extensions.clone());
         }
+        headers
+    }
+
+    /// Sends `request`, with its body as the media type that the agent takes. A server that refuses
+    /// a type has not read the body, so that the request may be sent again in the other type.
+    pub(super) async fn send(
+        &self,
+        request: Request,
+        mut headers: HeaderMap,
+        only_reads: bool,
+    ) -> Result<reqwest::Response, NoResponse> {
         if self.endpoint.binding == A2aBinding::Grpc {
             grpc::mark(&mut headers);
+            return self.follow(request, headers, only_reads).await;
         }
-        Tokens::authorize(tokens.as_ref(), headers, async |headers| {
+        if request.body.is_none() {
+            return self.follow(request, headers, only_reads).await;
+        }
+        if !self.habits.wants_a2a_json.load(Ordering::Relaxed) {
+            headers.insert(CONTENT_TYPE, JSON);
+            let response = self.follow(request.clone(), headers.clone(), only_reads).await?;
+            if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+                return Ok(response);
+            }
+            self.habits.wants_a2a_json.store(true, Ordering::Relaxed);
+        }
+        headers.insert(CONTENT_TYPE, A2A_JSON);
+        self.follow(request, headers, only_reads).await
+    }
+
+    /// Sends `request`, and follows 307 and 308 within its origin, as servers answer where a slash
+    /// is missing: the server that has redirected a request has not processed it. The credentials
+    /// go to no other origin, so any other redirect is given back as it is.
+    async fn follow(
+        &self,
+        mut request: Request,
+        headers: HeaderMap,
+        only_reads: bool,
+    ) -> Result<reqwest::Response, NoResponse> {
+        let mut redirects = 0;
+        loop {
+            let response = self.once(&request, headers.clone(), only_reads).await?;
+            match redirect::target(response.status(), &request.url, response.headers()) {
+                Some(target)
+                    if redirects < redirect::MAX
+                        && redirect::keeps_request(response.status())
+                        && address::is_own(&request.url, &target) =>
+                {
+                    request.url = target;
+                    redirects += 1;
+                }
+                _ => return Ok(response),
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        request: &Request,
+        headers: HeaderMap,
+        only_reads: bool,
+    ) -> Result<reqwest::Response, NoResponse> {
+        let tokens = self.settings.tokens.as_ref();
+        Tokens::authorize(tokens, headers, async |headers| {
             let mut builder = self.client.request(request.method.clone(), request.url.clone());
             builder = builder.headers(headers);
             if let Some(body) = &request.body {
                 builder = builder.body(body.clone());
             }
-            let sent = self.client.send_as(builder, operation.only_reads()).await;
-            let response = sent.map_err(CallError::from)?;
+            let response = self.client.send_as(builder, only_reads).await?;
             // The token code knows HTTP's statuses alone.
             let judged = tokens.is_some() && self.is_grpc(&response);
             Ok(if judged { grpc::with_status_of_tokens(response) } else { response })
@@ -178,7 +259,7 @@ impl Link {
         .await
     }
 
-    fn is_grpc(&self, response: &reqwest::Response) -> bool {
+    pub(super) fn is_grpc(&self, response: &reqwest::Response) -> bool {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
     }
 

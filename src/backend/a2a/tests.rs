@@ -17,6 +17,8 @@ use crate::model::call::CallRequest;
 use crate::model::catalog::Content;
 use crate::model::trace::Trace;
 
+mod cards;
+mod readiness;
 mod resume;
 mod streams;
 mod talks;
@@ -27,24 +29,23 @@ fn dialer(card: CardSource) -> A2aDialer {
 }
 
 fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
-    let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config(card), http_client::new(), conversations)
+    dialer_in(&config(card), conversations)
 }
 
 fn config(card: CardSource) -> A2a {
     let mut token = HeaderValue::from_static("Bearer hunter2");
     token.set_sensitive(true);
-    A2a {
-        card,
-        headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]),
-        description: None,
-        binding: None,
-        allow_hosts: Vec::new(),
-        blocking: false,
-        signers: None,
-        oauth: None,
-        tls: None,
-    }
+    A2a { headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]), ..A2a::new(card) }
+}
+
+/// A dialer for the agent of this entry.
+pub(super) fn dialer_with(config: &A2a) -> A2aDialer {
+    dialer_in(config, Conversations::default())
+}
+
+fn dialer_in(config: &A2a, conversations: Conversations) -> A2aDialer {
+    let name = BackendName::parse("hr").unwrap();
+    A2aDialer::new(name, config, http_client::new(), conversations)
 }
 
 async fn dial(agent: &Agent) -> Arc<dyn Peer> {
@@ -52,7 +53,8 @@ async fn dial(agent: &Agent) -> Arc<dyn Peer> {
 }
 
 async fn dial_error(card: CardSource) -> String {
-    error_chain(&dialer(card).dial().await.unwrap_err())
+    let error = dialer(card).dial().await.unwrap_err();
+    format!("{}; {}", error_chain(&error), error.own_cure().unwrap_or_default())
 }
 
 fn call(arguments: &serde_json::Value) -> ToolCall {
@@ -92,7 +94,7 @@ fn refusal(code: i32) -> String {
     json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
 }
 
-fn result(result: &serde_json::Value) -> Reply {
+pub(super) fn result(result: &serde_json::Value) -> Reply {
     Reply::json(json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string())
 }
 
@@ -113,7 +115,7 @@ async fn the_card_is_kept_byte_for_byte_and_the_headers_go_with_everything() {
     assert_eq!(dialer.transport(), "jsonrpc");
     assert_eq!(peer.about().protocol_version.as_deref(), Some("1.0"));
     let catalog = peer.resolve().await.unwrap();
-    let Content::A2a { card: kept } = catalog.content() else { panic!("{catalog:?}") };
+    let Content::A2a { card: kept, .. } = catalog.content() else { panic!("{catalog:?}") };
     assert_eq!(kept.get(), card());
     assert_eq!(peer.call(hello()).await.unwrap().answer, ok("hi"));
 
@@ -135,7 +137,7 @@ async fn an_unchanged_card_is_the_same_catalog() {
 #[tokio::test]
 async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let moved = card().replace("/rpc", "/moved");
-    let cards = [card(), moved.clone(), "{}".to_owned()];
+    let cards = [card(), moved.clone(), "{}".to_owned(), "{}".to_owned()];
     let fetches = std::sync::atomic::AtomicUsize::new(0);
     let agent = Agent::start(move |seen| match seen.path.as_str() {
         "/moved" => result(&json!({"message": {"parts": [{"text": "moved"}]}})),
@@ -147,7 +149,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     .await;
     let peer = dial(&agent).await;
     let catalog = peer.resolve().await.unwrap();
-    assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
+    assert!(matches!(catalog.content(), Content::A2a { card, .. } if card.get() == moved));
     let error = error_chain(&peer.resolve().await.unwrap_err());
     assert!(error.contains("no `name`"), "{error}");
     assert_eq!(peer.call(hello()).await.unwrap().answer, ok("moved"));
@@ -185,7 +187,7 @@ async fn cards_that_cannot_be_used_say_why() {
         ("secret", "set `auth` or `headers`"),
         ("html", "JSON"),
         ("huge", "larger than 1 MiB"),
-        ("other", "`127.0.0.1:1` to the agent's `allow_hosts`"),
+        ("other", "add `127.0.0.1:1` to the agent's `allow_hosts`"),
         ("absent", "correct `card_url`"),
     ] {
         let error = dial_error(CardSource::Url((agent.url.join(path).unwrap()).into())).await;

@@ -111,7 +111,7 @@ pub(super) enum Reply {
 }
 
 /// One HTTP request, without the headers that are the same for all.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     pub method: Method,
     pub url: Url,

@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::backend::Dial;
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::demand::Demand;
 use crate::backend::log::Removal;
 use crate::backend::supervisor::Ask;
 use crate::backend::switch::Switch;
+use crate::backend::{Dial, Remark};
 use crate::config::Backend;
 use crate::limits::queue::AdmissionQueue;
 use crate::limits::quota::Meter;
@@ -59,6 +59,13 @@ struct Traffic {
     /// When an MCP client with a session last called it.
     last_session_call: Mutex<Option<SystemTime>>,
     metrics: Arc<metrics::Calls>,
+}
+
+/// Who reads what is odd about a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    Operator,
+    App,
 }
 
 /// What the calls of one app were.
@@ -136,6 +143,16 @@ impl BackendHandle {
         let Backend { secrets, redact, .. } = &*self.rules;
         let redacted = self.metrics().redacted.clone();
         Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
+    }
+
+    /// What is odd about the backend, for the operator or for an app. It may repeat the peer.
+    pub fn remark(&self, reader: Reader) -> Option<Remark> {
+        let remark = self.dial.remark()?;
+        let Reader::Operator = reader else { return Some(Remark { quote: None, ..remark }) };
+        let Remark { message, cure, .. } = remark.with_quote();
+        let removal = self.removal();
+        let [message, cure] = [message, cure].map(|text| removal.text(text, &mut 0));
+        Some(Remark { message, cure, quote: None })
     }
 
     /// `answer` without what the operator wants removed. Without an `await`: a caller that goes

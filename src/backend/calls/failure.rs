@@ -89,7 +89,9 @@ impl CallFailure {
             | Self::NotRepeatable
             | Self::NotRepeated(_)
             | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
-            Self::Call(CallError::Refused(_) | CallError::RefusedWith { .. }) => Ending::Refused,
+            Self::Call(
+                CallError::Refused(_) | CallError::Denied(_) | CallError::RefusedWith { .. },
+            ) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
             Self::Call(CallError::Unclear { ending, .. }) => *ending,
         }
@@ -149,7 +151,11 @@ impl CallFailure {
             Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
                 sentences::no_room_for_answer(name)
             }
-            Self::Call(CallError::Refused(words) | CallError::RefusedWith { why: words, .. })
+            Self::Call(
+                CallError::Refused(words)
+                | CallError::Denied(words)
+                | CallError::RefusedWith { why: words, .. },
+            )
             | Self::OverQuota(words)
             | Self::Invalid(words) => words.clone(),
         }

@@ -87,7 +87,7 @@ impl Oddities {
             message: "Its stdout has lines that are no MCP messages.".to_owned(),
             cure: "The bridge skips them. Where the server can be told to, let it write its log to stderr."
                 .to_owned(),
-            quote: Some(first.clone()),
+            quote: Some(format!("The first: {first}")),
         })
     }
 }

@@ -157,6 +157,7 @@ impl Followed<'_> {
                     | CallError::NoSession(why)
                     | CallError::Lost(why)
                     | CallError::Refused(why)
+                    | CallError::Denied(why)
                     | CallError::RefusedWith { why, .. }
                     | CallError::Unclear { why, .. }
                     | CallError::Unreadable(why),

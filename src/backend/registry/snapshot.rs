@@ -14,15 +14,17 @@ words! {
     /// The state of a backend's connection; the `state` of `/v1/status`.
     #[derive(Default)]
     pub enum Phase {
-        /// The first attempt has not ended yet.
+        /// The first attempt has not ended yet, or the endpoint of calls was not asked yet.
         #[default]
         Connecting = "connecting",
         /// The program starts, or waits for its turn to start. One whose last start has failed is
         /// [`Phase::Down`] until a start succeeds.
         Starting = "starting",
-        /// Connected, and the last refresh succeeded.
+        /// Connected, the last refresh succeeded, and nothing says that calls would not be
+        /// answered.
         Ready = "ready",
-        /// Connected, but the last refresh failed; the last good catalog is in use.
+        /// Connected, but the last refresh failed, and the last good catalog is in use; or the
+        /// catalog is as it should be, and the endpoint would not answer a call.
         Degraded = "degraded",
         /// The program does not run, as nothing uses it. A call starts it; its tools are on offer.
         Idle = "idle",
@@ -54,6 +56,9 @@ pub struct Snapshot {
     /// The program was idle, and a call starts it: its tools are on offer as if it ran. A failed
     /// start ends this.
     pub on_demand: bool,
+    /// The last refresh succeeded, and what is amiss is the endpoint of calls: it was not asked
+    /// yet, or would not answer. Calls go there nevertheless.
+    pub endpoint_in_doubt: bool,
     /// What the peer said in the last handshake; stays when the connection is gone.
     pub about: About,
     /// The last good catalog.
@@ -81,9 +86,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Whether the catalog may be outdated: there is one, but the backend is neither
-    /// [`Phase::Ready`] nor idle.
+    /// [`Phase::Ready`] nor idle, and not only its endpoint is amiss.
     pub fn is_stale(&self) -> bool {
-        self.catalog.is_some() && self.phase != Phase::Ready && !self.on_demand
+        let is_fresh = self.phase == Phase::Ready || self.endpoint_in_doubt || self.on_demand;
+        self.catalog.is_some() && !is_fresh
     }
 
     /// The state of a program that does not run until a call comes.
@@ -98,6 +104,7 @@ impl Snapshot {
         self.connection = None;
         self.start = None;
         self.on_demand = false;
+        self.endpoint_in_doubt = false;
         self.next_refresh = None;
         self.last_error = None;
         self.last_failure = None;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
+use super::checkups::Checkups;
 use super::{Outage, Reason, Supervisor};
-use crate::backend::registry::{Connection, Phase, StartStage};
+use crate::backend::readiness::{Health, Readiness};
+use crate::backend::registry::{Connection, Phase, Snapshot, StartStage};
 use crate::backend::{Peer, PeerError, PeerErrorKind};
 use crate::clock;
 use crate::error_chain::error_chain;
@@ -55,13 +57,14 @@ impl Supervisor {
         let tools = catalog.tool_count();
         let about = connection.peer.about();
         let revision = about.protocol_version.clone();
+        let readiness = connection.peer.health().map(Health::readiness);
         let mut recovered = false;
         let mut new_catalog = false;
         self.registry.write(&self.lease, |snapshot| {
             let digest = snapshot.catalog.as_ref().map(|catalog| catalog.digest());
             new_catalog = digest != Some(catalog.digest());
             recovered = snapshot.phase != Phase::Ready;
-            snapshot.phase = Phase::Ready;
+            self.judge(snapshot, readiness.as_ref());
             snapshot.connection = Some(connection.clone());
             snapshot.start = None;
             snapshot.on_demand = false;
@@ -69,14 +72,56 @@ impl Supervisor {
             snapshot.catalog = Some(catalog);
             snapshot.last_refresh = Some(now);
             snapshot.next_refresh = Some(now + wait);
-            snapshot.last_error = None;
-            snapshot.last_failure = None;
             snapshot.connections += u64::from(reason == Reason::Connected);
         });
-        if new_catalog || (recovered && outage.tells_recovery()) {
+        let is_ready = matches!(readiness, None | Some(Readiness::Answers(_)));
+        if is_ready && (new_catalog || (recovered && outage.tells_recovery())) {
             info!(backend = %self.lease.name, tools, revision, reason = reason.as_str(), "ready");
         } else {
             debug!(backend = %self.lease.name, tools, reason = reason.as_str(), "refreshed, nothing new");
+        }
+    }
+
+    /// Gives `snapshot`, whose catalog is fresh, the phase that its endpoint deserves.
+    fn judge(&self, snapshot: &mut Snapshot, readiness: Option<&Readiness>) {
+        let (phase, failure) = match readiness {
+            None | Some(Readiness::Answers(_)) => (Phase::Ready, None),
+            Some(Readiness::Unknown) => (Phase::Connecting, None),
+            Some(Readiness::Fails(failure)) => (Phase::Degraded, Some(failure)),
+        };
+        snapshot.phase = phase;
+        snapshot.endpoint_in_doubt = phase != Phase::Ready;
+        snapshot.last_error = failure.map(|failure| self.words(failure));
+        snapshot.last_failure = failure.cloned();
+    }
+
+    /// Notes what is known of the endpoint by now, unless the last refresh has failed: that is the
+    /// nearer trouble. The log tells of each trouble once, and of its end.
+    pub(super) fn tell_readiness(&self, readiness: &Readiness, checkups: &mut Checkups) {
+        let mut tools = None;
+        self.registry.write(&self.lease, |snapshot| {
+            if snapshot.endpoint_in_doubt || snapshot.phase == Phase::Ready {
+                self.judge(snapshot, Some(readiness));
+                tools = snapshot.catalog.as_ref().map(|catalog| catalog.tool_count());
+            }
+        });
+        let backend = &self.lease.name;
+        match readiness {
+            Readiness::Unknown => {}
+            Readiness::Answers(answer) => {
+                if checkups.takes_news(None) {
+                    info!(%backend, tools, answer, reason = Reason::Connected.as_str(), "ready");
+                }
+            }
+            Readiness::Fails(failure) => {
+                let error = self.words(failure);
+                let cure = failure.own_cure();
+                if checkups.takes_news(Some(&error)) {
+                    warn!(%backend, error, cure, "its endpoint would not answer a call; calls are sent nevertheless");
+                } else {
+                    debug!(%backend, error, "its endpoint would still not answer a call");
+                }
+            }
         }
     }
 
@@ -117,6 +162,7 @@ impl Supervisor {
         }
         self.registry.write(&self.lease, |snapshot| {
             snapshot.phase = Phase::Degraded;
+            snapshot.endpoint_in_doubt = false;
             snapshot.connection = Some(connection.clone());
             snapshot.start = None;
             snapshot.on_demand = false;
@@ -139,6 +185,7 @@ impl Supervisor {
         let error = self.words(failure);
         self.registry.write(&self.lease, |snapshot| {
             snapshot.phase = Phase::Down;
+            snapshot.endpoint_in_doubt = false;
             snapshot.connection = None;
             snapshot.start = None;
             snapshot.on_demand = false;

@@ -7,6 +7,7 @@ use crate::backend::fake::{FakeDial, Mood, World, program_start, registry};
 use crate::backend::registry::Snapshot;
 use crate::backend::switch::Switch;
 
+mod endpoints;
 mod programs;
 mod switching;
 

@@ -18,6 +18,7 @@ use super::report::Check;
 use super::{cures, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
+use crate::backend::readiness::{Occasion, Readiness};
 use crate::backend::turns::{Rank, StartKeys, Turns};
 use crate::backend::{
     Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, Remark, Signature, mcp, program,
@@ -245,7 +246,7 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
         return;
     };
     let card = match catalog.content() {
-        Content::A2a { card } => Card::read(card.get()).ok(),
+        Content::A2a { card, .. } => Card::read(card.get()).ok(),
         Content::Mcp { .. } | Content::Local { .. } => None,
     };
     let name = card.map(|card| card.name).unwrap_or_default();
@@ -263,6 +264,27 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
             let algorithm = algorithm.as_deref().unwrap_or_default();
             check.ok(format!("{summary}, signed{key} ({algorithm})"));
         }
+    }
+    endpoint(check, peer.as_ref(), target).await;
+    if let Some(Remark { message, cure, .. }) = dialer.remark().map(Remark::with_quote) {
+        check.begin("agent").warn(message, cure);
+    }
+}
+
+/// Asks the endpoint of an agent's calls, as the daemon does.
+async fn endpoint(check: &mut Check, peer: &dyn Peer, target: &Target) {
+    let Some(health) = peer.health() else { return };
+    check.begin("endpoint");
+    peer.probe(Occasion::Doubt).await;
+    match health.readiness() {
+        Readiness::Answers(answer) => check.ok(answer),
+        Readiness::Fails(failure) => {
+            if matches!(failure.kind, PeerErrorKind::Unauthorized | PeerErrorKind::NoToken) {
+                check.is_about("auth");
+            }
+            check.fail(error_chain(&failure), failure.cure(target));
+        }
+        Readiness::Unknown => check.warn("it was not asked", "try again"),
     }
 }
 

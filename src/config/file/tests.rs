@@ -1,5 +1,6 @@
 //! Whole files, and what is made of them.
 
+mod agents;
 mod approve;
 mod auth;
 mod backend_tls;

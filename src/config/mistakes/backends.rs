@@ -42,6 +42,35 @@ pub fn no_host(host: impl Display) -> MistakeText {
     )
 }
 
+pub fn plain_endpoint() -> MistakeText {
+    MistakeText::new(
+        "the entry's credentials would travel without TLS, and others on the network path could \
+         read them",
+        "write https://; only if you trust the whole network between, add `allow_plain: true`",
+    )
+}
+
+pub fn no_extension(uri: impl Display) -> MistakeText {
+    MistakeText::new(
+        format!("`{uri}` is no URI of an extension"),
+        "write the `uri` that stands in the agent's card, below `capabilities.extensions`",
+    )
+}
+
+pub fn extended_card_of_grpc() -> MistakeText {
+    MistakeText::new(
+        "over gRPC an agent's cards are no JSON, and the bridge offers a card byte for byte",
+        "choose `transport: jsonrpc` or `http-json`, or leave `extended_card` out",
+    )
+}
+
+pub fn key_of_bundled(key: impl Display) -> MistakeText {
+    MistakeText::new(
+        "the bundled agent is the bridge's own, and has one card and one address",
+        format!("leave `{key}` out"),
+    )
+}
+
 pub fn signature_of_bundled() -> MistakeText {
     MistakeText::new("the bundled agent is the bridge's own", "leave `signature` out")
 }

@@ -4,15 +4,23 @@
 
 use std::time::Duration;
 
+use url::Url;
+
+use super::web::is_in_the_open;
 use super::{Defaults, Inherited, Validator, all, everybody_writes, mistakes};
 use crate::config::{
-    A2a, At, Backend, CardSource, Dialect, List, NodeId, Pin, Signers, Target, file_format,
+    A2a, A2aBinding, At, Backend, CardSource, Dialect, List, NodeId, Pin, Signers, Target, Written,
+    file_format,
 };
 use crate::model::BackendName;
 use crate::public_keys::PublicKey;
 
 /// The default `pending_after` of agents, as their tasks take long.
 const A2A_PENDING: Duration = Duration::from_secs(240);
+
+/// What an operator who has allowed it is told.
+const PLAIN: &str = "the entry's credentials may travel without TLS, where others on the network \
+                     path can read them; use an https endpoint as soon as the agent has one";
 
 const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \
                       `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";
@@ -48,6 +56,17 @@ impl Validator<'_> {
             // start.
             pin: if is_bundled { Pin::Off } else { Pin::Warn },
         };
+        let has_credentials = !headers.is_empty() || entry.auth.is_some();
+        let endpoint = self.endpoint(entry, url, has_credentials);
+        if is_bundled {
+            self.refuse_keys_of_bundled(entry);
+        }
+        let extensions = self.extensions(entry.extensions.as_ref());
+        let extended_card = self.extended_card(entry);
+        let allow_plain = entry.allow_plain.as_ref().is_some_and(|at| at.value);
+        if let Some(at) = entry.allow_plain.as_ref().filter(|at| at.value && has_credentials) {
+            self.warn(at.node, PLAIN);
+        }
         let target = match (card, oauth, tls, signers) {
             (Some(card), Some(oauth), Some(tls), Some(signers)) if headers_valid => {
                 Target::A2a(A2a {
@@ -60,6 +79,10 @@ impl Validator<'_> {
                     oauth,
                     tls,
                     signers,
+                    endpoint,
+                    extensions,
+                    extended_card,
+                    allow_plain,
                 })
             }
             _ => Target::unresolved("a2a"),
@@ -90,11 +113,73 @@ impl Validator<'_> {
         }
     }
 
+    /// The address for calls. `card_url` is where the card comes from.
+    ///
+    /// An http address beside an https one is refused where the entry has credentials: it was
+    /// written to mend a broken card, and would send in plain text what is protected elsewhere.
+    fn endpoint(
+        &self,
+        entry: &file_format::A2a,
+        card_url: Option<&Url>,
+        has_credentials: bool,
+    ) -> Option<Written<Url>> {
+        let at = entry.endpoint.as_ref()?;
+        let url = self.url(at, Dialect::Own)?;
+        let is_allowed = entry.allow_plain.as_ref().is_some_and(|at| at.value);
+        let is_downgrade =
+            url.scheme() == "http" && card_url.is_some_and(|card_url| card_url.scheme() == "https");
+        if !has_credentials || !is_in_the_open(&url) {
+            return Some(url);
+        }
+        if is_downgrade && !is_allowed {
+            return self.refuse(at.node, mistakes::plain_endpoint());
+        }
+        if !is_allowed {
+            self.warn(at.node, "the entry's credentials travel without TLS; write https://");
+        }
+        Some(url)
+    }
+
+    fn extensions(&self, section: Option<&List<String>>) -> Vec<String> {
+        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
+        for At { value: uri, node } in items {
+            // They share one header, where a comma is between two of them.
+            let is_clean = uri.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+            if !is_clean || Url::parse(uri).is_err() {
+                self.error(*node, mistakes::no_extension(uri));
+            }
+        }
+        items.iter().map(|at| at.value.clone()).collect()
+    }
+
+    fn extended_card(&self, entry: &file_format::A2a) -> bool {
+        let Some(at) = entry.extended_card.as_ref().filter(|at| at.value) else { return false };
+        // Its bytes are offered as they are, and over gRPC there are none in JSON.
+        if entry.transport.as_ref().is_some_and(|at| at.value == A2aBinding::Grpc) {
+            self.error(at.node, mistakes::extended_card_of_grpc());
+        }
+        true
+    }
+
+    /// The bundled agent is a part of the bridge: it has one address, and one card.
+    fn refuse_keys_of_bundled(&self, entry: &file_format::A2a) {
+        let nodes = [
+            ("endpoint", entry.endpoint.as_ref().map(|at| at.node)),
+            ("extended_card", entry.extended_card.as_ref().map(|at| at.node)),
+            ("allow_plain", entry.allow_plain.as_ref().map(|at| at.node)),
+        ];
+        for (key, node) in nodes {
+            if let Some(node) = node {
+                self.error(node.key(), mistakes::key_of_bundled(key));
+            }
+        }
+    }
+
     fn allow_hosts(&self, section: Option<&List<String>>) -> Vec<String> {
         let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
         for At { value: host, node } in items {
             // A host that parses to itself: no scheme, path, user or upper case.
-            let parsed = url::Url::parse(&format!("http://{host}/"));
+            let parsed = Url::parse(&format!("http://{host}/"));
             let same = parsed.is_ok_and(|url| {
                 let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
                 // The parser drops `:80` as the scheme's default.

@@ -296,6 +296,9 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
                 (Some("It cannot be reached."), cures::unresolved(&why).into())
             }
             ("down", _) => (Some("There is no connection."), cures::down(name, &why).into()),
+            ("degraded", _) if snapshot.endpoint_in_doubt => {
+                (Some("Its endpoint would not answer a call."), cures::endpoint(&why).into())
+            }
             ("degraded", _) => (Some("The last refresh failed."), cures::degraded(&why).into()),
             (_, "open" | "half-open") => {
                 (Some("Its last calls got no answer."), cures::BREAKER.into())
@@ -327,6 +330,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         // The status has it in the words for its reader.
         (open(failure), cure_of_failure),
+        remark_on_agent(target, backend),
         (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cures::QUOTA.into()),
         (
@@ -349,6 +353,17 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
     cases.map(|(message, cure)| case(name, message, cure)).collect()
+}
+
+/// What is odd about an agent, as the status has it in the words for its reader. What is odd about
+/// a program is no problem: the bridge skips lines that are no messages.
+fn remark_on_agent(target: &Target, backend: &Backend) -> (Option<Message>, Cow<'static, str>) {
+    match (target, &backend.remark) {
+        (Target::A2a(_), Some(remark)) => {
+            (open(Some(remark.message.clone())), remark.cure.clone().into())
+        }
+        _ => (None, Cow::default()),
+    }
 }
 
 /// What cannot be used of what a backend defines; `shadowed` is what another one defines as well.

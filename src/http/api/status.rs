@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::problems::Problem;
 use super::sight::sees_app;
 use super::{Api, Caller, problems};
+use crate::backend::calls::Reader;
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
 use crate::clock::{self, rfc3339};
@@ -147,7 +148,8 @@ pub(crate) struct Upstream {
 pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// `connecting`, `starting`, `ready`, `idle`, `degraded`, `down` or `disabled`.
+    /// `connecting`, `starting`, `ready`, `idle`, `degraded`, `down` or `disabled`. An agent is
+    /// `ready` if its endpoint would answer a call, and `degraded` if it would not.
     pub(crate) state: String,
     /// Since when it has this state.
     #[serde(default)]
@@ -211,7 +213,8 @@ pub(crate) struct Breaker {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LastCall {
     at: String,
-    /// Whether the peer answered; an error of its tool counts as an answer.
+    /// Whether the peer answered. An error of its tool counts as an answer; a refusal of what
+    /// stands before an agent (HTTP 401, a redirect, no such path) does not.
     answered: bool,
 }
 
@@ -365,8 +368,11 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
         signature.error = words(caller, signature.error.take(), UNSIGNED);
     }
     // What a program that starts has written is not meant for apps.
-    let remark =
-        if snapshot.connection.is_some() || shows_start { backend.dial.remark() } else { None };
+    let remark = if snapshot.connection.is_some() || shows_start {
+        backend.remark(if caller.is_operator { Reader::Operator } else { Reader::App })
+    } else {
+        None
+    };
     let (breaker, wait) = backend.breaker.state();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
@@ -397,6 +403,6 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
             changed: snapshot.review.open().count(),
             withdrawn: snapshot.review.withdrawn(),
         },
-        remark: remark.map(|remark| if caller.is_operator { remark.with_quote() } else { remark }),
+        remark,
     })
 }

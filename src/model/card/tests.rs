@@ -12,7 +12,7 @@ fn interface(url: &str, binding: &str, version: Option<&str>) -> Interface {
 }
 
 fn hr(interfaces: Vec<Interface>) -> Card {
-    Card { name: "HR".to_owned(), interfaces, streaming: false, token_url: None }
+    Card { name: "HR".to_owned(), interfaces, ..Card::default() }
 }
 
 #[test]
@@ -93,4 +93,21 @@ fn the_token_url_of_either_generation() {
     ] {
         assert_eq!(card(none), None, "{none}");
     }
+}
+
+#[test]
+fn extensions_and_extended_card_are_read_in_cards_of_either_generation() {
+    let extensions = r#"[{"uri":"urn:a","required":true},{"uri":"urn:b"},{"required":true},7]"#;
+    for extended in [
+        format!(r#""capabilities":{{"extensions":{extensions},"extendedAgentCard":true}}"#),
+        format!(
+            r#""supportsAuthenticatedExtendedCard":true,"capabilities":{{"extensions":{extensions}}}"#
+        ),
+    ] {
+        let card = Card::read(&format!(r#"{{"name":"HR",{extended}}}"#)).unwrap();
+        assert!(card.has_extended_card, "{extended}");
+        assert_eq!(card.required_extensions, ["urn:a"], "{extended}");
+    }
+    let card = Card::read(r#"{"name":"HR","capabilities":{"extensions":{}}}"#).unwrap();
+    assert!(!card.has_extended_card && card.required_extensions.is_empty());
 }

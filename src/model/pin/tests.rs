@@ -172,6 +172,32 @@ fn an_agent_is_its_card_without_the_signatures() {
 }
 
 #[test]
+fn extended_card_is_pinned_apart_from_the_public_one() {
+    let public = r#"{"name":"HR"}"#;
+    let extended = r#"{"name":"HR","skills":[1]}"#;
+    let catalog = |extended: Option<&str>| {
+        let card = Catalog::a2a(raw(public));
+        match extended {
+            Some(extended) => card.with_extended_card(raw(extended)),
+            None => card,
+        }
+    };
+    let mut accepted = Accepted::Nothing;
+    let mut judge = |extended: Option<&str>| {
+        accepted.judge(Mode::Enforce, Some(&catalog(extended)), &Naming::default())
+    };
+    assert!(!judge(None).withdraws(CARD));
+    let hidden = judge(Some("{\"name\":\"H\u{202e}R\"}"));
+    assert!(hidden.withdraws(CARD), "one with hidden characters is not accepted as the first");
+    assert!(!judge(Some(extended)).withdraws(CARD), "the first one is accepted");
+    let gone = judge(None);
+    assert!(!gone.withdraws(CARD) && gone.open().count() == 0, "it may be left out again");
+    let changed = judge(Some(r#"{"name":"HR","skills":[2]}"#));
+    assert!(changed.withdraws(CARD), "the agent is withdrawn for either card");
+    assert_eq!(changed.open().map(|finding| &*finding.tool).collect::<Vec<_>>(), [EXTENDED_CARD]);
+}
+
+#[test]
 fn a_difference_can_be_read() {
     let before = r#"{"name":"t","description":"One.\nTwo.\nThree.","inputSchema":{"a":1}}"#;
     let now = r#"{"name":"t","description":"One.\n\u202eTwo.\nThree.","inputSchema":{"a":2}}"#;

@@ -79,7 +79,7 @@ async fn doctor_finds_a_good_setup_well() {
     assert_eq!(steps(&report, "plain"), well(&["command", "initialize", "tools/list"]));
     assert_eq!(steps(&report, "ev"), well(&["tcp", "initialize", "tools/list"]));
     assert_eq!(steps(&report, "desk"), well(&["card"]));
-    assert_eq!(steps(&report, "hr"), well(&["tcp", "card"]));
+    assert_eq!(steps(&report, "hr"), well(&["tcp", "card", "endpoint"]));
     assert_eq!(steps(&report, "disk"), well(&["command"]));
     let names: Vec<_> =
         report["examined"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
@@ -125,7 +125,7 @@ async fn failed_check_is_told_with_its_cure() {
     has("deaf", "initialize", &["exit status 0"]);
     has("plain", "tls", &["does not speak TLS", "write http://"]);
     has("wary", "tls", &["authority", "SSL_CERT_FILE"]);
-    has("nobody", "card", &["Agent Card", "configured"]);
+    has("nobody", "card", &["no Agent Card", "card_url"]);
 
     let trusted = peers::repository("tests/peers/tls.pem");
     let trusted = trusted.to_str().expect("a path of the tests is UTF-8");
@@ -168,7 +168,7 @@ async fn every_way_to_a_server_is_gone() {
     let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
     assert_eq!(steps(&report, "uds"), well(&["socket", "initialize", "tools/list"]));
     assert_eq!(steps(&report, "sse"), well(&["tcp", "initialize", "tools/list"]));
-    assert_eq!(steps(&report, "known"), well(&["tcp", "card"]));
+    assert_eq!(steps(&report, "known"), well(&["tcp", "card", "endpoint"]));
     assert!(failure(&report, "none", "socket").contains("no.sock"), "{report}");
     for (name, cure) in
         [("unknown", "auth.oauth"), ("wrong", "get a new one"), ("nobody", "bearer")]
@@ -246,5 +246,10 @@ async fn the_signature_of_a_card_is_looked_at() {
     let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
     let told = failure(&report, "strict", "card");
     assert!(told.contains("no signature") && told.contains("key"), "{told}");
-    assert_eq!(steps(&report, "loose"), [("card".to_owned(), "warn".to_owned())]);
+    let [card, endpoint] = [("card", "warn"), ("endpoint", "fail")];
+    let steps = steps(&report, "loose");
+    assert_eq!(
+        steps,
+        [card, endpoint].map(|(step, verdict)| (step.to_owned(), verdict.to_owned()))
+    );
 }

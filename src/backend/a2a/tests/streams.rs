@@ -38,7 +38,7 @@ fn noted() -> (Arc<Notes>, ToolCall) {
 }
 
 /// An agent whose card says that it streams.
-async fn streamer(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Agent {
+pub(super) async fn streamer(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Agent {
     let card = card().replace("\"big\"", r#""capabilities":{"streaming":true},"big""#);
     Agent::start(move |seen| match seen.path.as_str() {
         "/.well-known/agent-card.json" => Reply::json(card.clone()),
@@ -52,7 +52,7 @@ fn event(result: &serde_json::Value) -> String {
     format!(": a comment\n\ndata: {response}\n\n")
 }
 
-fn begun() -> String {
+pub(super) fn begun() -> String {
     event(&json!({"task": {
         "id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_SUBMITTED"},
     }}))
@@ -76,7 +76,7 @@ fn status(state: &str) -> String {
 }
 
 /// A stream that tells all of a task.
-fn whole() -> String {
+pub(super) fn whole() -> String {
     [
         begun(),
         says("looking"),
@@ -87,12 +87,12 @@ fn whole() -> String {
     .concat()
 }
 
-fn stream(text: &str, end: StreamEnd) -> Reply {
+pub(super) fn stream(text: &str, end: StreamEnd) -> Reply {
     Reply::event_bytes(text.as_bytes(), end)
 }
 
 /// The methods that the agent was asked for, in their order.
-fn methods(agent: &Agent) -> Vec<String> {
+pub(super) fn methods(agent: &Agent) -> Vec<String> {
     agent.seen().iter().map(method).filter(|method| !method.is_empty()).collect()
 }
 
@@ -367,7 +367,7 @@ async fn agent_that_drops_its_work_without_a_word_is_found_out() {
     })
     .await;
     let peer = dial(&agent).await;
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
     let called = peer.call(hello());
     let error = hurried(|| count(&agent, "tasks/get") > 0, called).await.unwrap_err();
     assert!(error.to_string().contains("has shown no work since"), "{error}");
@@ -447,11 +447,8 @@ async fn entry_that_says_blocking_has_neither_streams_nor_polls() {
         result(&json!({"task": task("TASK_STATE_COMPLETED", "done")}))
     })
     .await;
-    let mut config = config(CardSource::Base(agent.url.clone().into()));
-    config.blocking = true;
-    let name = BackendName::parse("hr").unwrap();
-    let dialer = A2aDialer::new(name, &config, http_client::new(), Conversations::default());
-    let answer = dialer.dial().await.unwrap().call(hello()).await.unwrap().answer;
+    let config = A2a { blocking: true, ..config(CardSource::Base(agent.url.clone().into())) };
+    let answer = dialer_with(&config).dial().await.unwrap().call(hello()).await.unwrap().answer;
     assert_eq!(answer, ok("done"));
     assert_eq!(methods(&agent), ["SendMessage"]);
 }

@@ -350,7 +350,9 @@ async fn failed_request_is_judged_by_its_status() {
     let mut outcomes = Vec::new();
     for _ in 0..8 {
         outcomes.push(match call(&peer).await.unwrap_err() {
-            CallError::Refused(why) | CallError::RefusedWith { why, .. } => {
+            CallError::Refused(why)
+            | CallError::Denied(why)
+            | CallError::RefusedWith { why, .. } => {
                 format!("refused: {why}")
             }
             CallError::Lost(_) => "lost".to_owned(),

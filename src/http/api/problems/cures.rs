@@ -79,6 +79,13 @@ pub(super) fn degraded(why: &str) -> String {
     format!("{why}. The bridge still offers its last good tools, and asks again.")
 }
 
+pub(super) fn endpoint(why: &str) -> String {
+    format!(
+        "{why}. Calls are sent nevertheless; the bridge asks the agent once an hour, after a call \
+         that fails, and at `mantyx-bridge refresh`."
+    )
+}
+
 pub(super) fn down(name: &str, why: &str) -> String {
     format!("{why}. The bridge keeps trying; `mantyx-bridge doctor {name}` tries each step.")
 }
