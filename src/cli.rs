@@ -14,6 +14,7 @@ mod doctor;
 mod failures;
 mod import;
 mod init;
+mod login;
 mod manual;
 mod mcp;
 mod open;
@@ -221,6 +222,22 @@ enum Command {
     #[command(after_help = "Examples:\n  mantyx-bridge trust demo\n  mantyx-bridge trust accept \
            demo --all")]
     Trust(trust::Settings),
+    /// Logs in for the bridge at the issuer of an MCP server's tokens
+    ///
+    /// Prints an address to open in a browser, and waits. The bridge keeps the login, and renews it.
+    /// On a terminal, it also takes the address at which a browser on another machine has ended.
+    #[command(after_help = "Example: mantyx-bridge login notion")]
+    Login(login::LoginArguments),
+    /// Removes the bridge's login at a backend, here and at its issuer
+    #[command(after_help = "Example: mantyx-bridge logout notion")]
+    Logout {
+        /// The MCP server
+        #[arg(add = ArgValueCandidates::new(complete::backends))]
+        backend: String,
+    },
+    /// Lists the logins that the bridge keeps at backends
+    #[command(after_help = "Example: mantyx-bridge logins --json")]
+    Logins(login::ListArguments),
     /// Opens the status page in a browser, signed in, or prints the link
     ///
     /// The link can be followed once, and within a minute.
@@ -278,7 +295,15 @@ enum Command {
 impl Command {
     /// Whether it has a daemon do something that cannot be taken back.
     fn changes(&self) -> bool {
-        matches!(self, Self::Call { .. } | Self::Run(_) | Self::Approvals(_) | Self::Trust(_))
+        matches!(
+            self,
+            Self::Call { .. }
+                | Self::Run(_)
+                | Self::Approvals(_)
+                | Self::Trust(_)
+                | Self::Login(_)
+                | Self::Logout { .. }
+        )
     }
 
     /// Whether it reports in the log. The other subcommands print their own messages for people.
@@ -488,6 +513,9 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&place()?, backend.as_deref(), json))
         }
         Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
+        Command::Login(arguments) => block_on(login::login(&place()?, arguments)),
+        Command::Logout { backend } => block_on(login::logout(&place()?, &backend)),
+        Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
         Command::Token { operator } => {
             tools::token(&Contact::load(&find(config, &env)?, &env, None)?, operator)

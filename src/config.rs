@@ -48,9 +48,9 @@ use self::reference::Dialect;
 pub(crate) use self::reference::{is_variable, looks_secret};
 use self::scalars::{
     ClientAuth, Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod,
-    ListenValue, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    ListenValue, LoginKind, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
-pub use self::secrets::{Secret, Secrets};
+pub use self::secrets::{LiveSecrets, Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
@@ -74,6 +74,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The journal's database; `None`: the journal is a file.
     pub state: Option<Postgres>,
+    /// What seals logins on disk; the first key seals.
+    pub seal_keys: Vec<SealKey>,
     pub auth: Auth,
     /// The configured apps; empty means the one app `default`, whose token is in `state_dir`.
     pub apps: Vec<App>,
@@ -112,6 +114,8 @@ pub struct Listen {
     pub tls: Option<Files>,
     /// The bridge's other names: `name` or `name:port`, in lower case.
     pub hosts: Vec<String>,
+    /// How browsers reach the bridge: an origin.
+    pub public_url: Option<Url>,
     /// The file has no `listen`: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -192,6 +196,11 @@ pub struct App {
     /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
 }
+
+/// A key of `seal_key`. It is not shown.
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+#[debug("SealKey(..)")]
+pub struct SealKey(pub [u8; 32]);
 
 impl Config {
     /// The rights of [`Self::all_apps`].
@@ -430,7 +439,7 @@ pub enum Mcp {
         /// The unix socket that the server listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
-        oauth: Option<Arc<ClientCredentials>>,
+        oauth: Option<OauthClient>,
         tls: Option<Tls>,
         /// Whether the bridge keeps a stream open for what the server says unasked.
         listen: bool,
@@ -497,6 +506,48 @@ pub struct Signers {
     pub keys: Vec<PublicKey>,
     /// Whether a card without such a signature is refused, or only reported.
     pub required: bool,
+}
+
+/// Who the bridge is at the issuer of a backend's tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OauthClient {
+    Credentials(Arc<ClientCredentials>),
+    Login(Arc<LoginClient>),
+}
+
+/// How a person logs in for the bridge at a backend's issuer. All of it may be left out: the
+/// backend then says where its issuer is, and the bridge registers itself there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LoginClient {
+    /// The id that the operator has registered, or the https address of a client's metadata.
+    pub id: Option<String>,
+    /// A private key as PEM where the client signs; `None`: a public client.
+    pub secret: Option<Secret>,
+    pub shows: Shows,
+    /// Whether the operator has chosen `shows`, so that no other way is tried.
+    pub is_chosen: bool,
+    /// The issuer, in the operator's own words.
+    pub issuer: Option<Written<Url>>,
+    /// The scopes; empty means those that the backend names.
+    pub scopes: Vec<String>,
+    /// The parameter `audience`, which some issuers want in place of `resource`.
+    pub audience: Option<String>,
+    pub resource: ResourceParameter,
+    /// The token endpoint, in place of the one in the issuer's metadata.
+    pub token_url: Option<Written<Url>>,
+    /// The TLS settings of the issuer.
+    pub tls: Option<Tls>,
+}
+
+/// What a request for a token names as its `resource` (RFC 8707).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ResourceParameter {
+    /// What the backend calls itself.
+    #[default]
+    ByBackend,
+    Text(String),
+    /// Nothing: the issuer refuses requests that have it.
+    Off,
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.

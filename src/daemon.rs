@@ -44,6 +44,7 @@ use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::Kept;
 use crate::journal::{Event, Journal, Keeper, StoreError};
+use crate::logins::Logins;
 use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -85,6 +86,7 @@ pub struct Daemon {
     /// Stops when no call is left.
     back: Tasks,
     runs: Arc<RunStore>,
+    logins: Arc<Logins>,
     /// Requests that continue without their connections.
     requests: DetachedRequests,
     /// Where the daemon listens.
@@ -184,8 +186,22 @@ impl Daemon {
             config::Upstream::Mantyx(_) => mantyx,
         });
         let audit = config.audit.as_ref().map(audit).transpose()?;
-        let (mut manager, backends) =
-            BackendManager::new(launcher, state.clone(), Arc::clone(&journal), back.stop_token());
+        let names = Names {
+            addresses,
+            others: config.listen.hosts.clone(),
+            public_url: config.listen.public_url.clone(),
+            tls: tls.clone(),
+        };
+        let is_shared = config.state.is_some();
+        let logins =
+            Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared);
+        let (mut manager, backends) = BackendManager::new(
+            launcher,
+            state.clone(),
+            Arc::clone(&journal),
+            Arc::clone(&logins),
+            back.stop_token(),
+        );
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = manager.prepare(configured).await.map_err(inner)?;
@@ -207,12 +223,12 @@ impl Daemon {
             since: Instant::now(),
             loaded: taken,
             state: state.clone(),
-            tls: tls.clone(),
+            tls,
+            logins: Arc::clone(&logins),
             runtimes: Arc::clone(&runtimes),
             doctor,
             leaving: leaving.clone(),
         };
-        let names = Names { addresses, others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
@@ -227,7 +243,7 @@ impl Daemon {
             Reloader { manager, config, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, requests, urls, token, leaving, _note: note })
+        Ok(Self { front, back, runs, logins, requests, urls, token, leaving, _note: note })
     }
 
     /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
@@ -290,7 +306,11 @@ impl Daemon {
         // From here on the journal closes, so that no call may continue unrecorded.
         self.requests.finish(Duration::ZERO).await;
         self.runs.leave(LEAVE).await;
-        let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream.finish());
+        let (stuck, (), ()) = tokio::join!(
+            self.back.shut_down(CLOSE),
+            self.runs.upstream.finish(),
+            self.logins.finish(CLOSE)
+        );
         if stuck > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }

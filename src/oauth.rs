@@ -10,6 +10,8 @@
 
 mod answer;
 pub mod assertion;
+pub mod challenge;
+pub mod discovery;
 pub mod endpoint;
 
 use std::fmt;
@@ -50,6 +52,15 @@ pub trait Issue: Send + Sync + fmt::Debug + 'static {
     /// Whether the issuer is known.
     fn is_ready(&self) -> bool;
 
+    /// Whether a refusal of a request without a token leads to one. If it does not, the refusal is
+    /// the peer's answer, of which the issuer is told.
+    fn answers_refusal(&self, _hint: &Self::Hint) -> bool {
+        true
+    }
+
+    /// Notes an answer to a request with a token.
+    fn note(&self, _response: &reqwest::Response) {}
+
     /// Gets a fresh token. `hint` comes from the peer's refusal.
     fn issue(&self, hint: Option<&Self::Hint>) -> impl Future<Output = IssueResult<Issued>> + Send;
 }
@@ -77,12 +88,14 @@ pub struct IssueError {
     pub after: Option<Duration>,
     /// The grant has ended: a person has to renew it.
     pub grant_ended: bool,
+    /// The issuer rejects the client itself.
+    pub client_refused: bool,
 }
 
 impl IssueError {
     /// A failure that may pass by itself.
     pub fn passing(text: String) -> Self {
-        Self { text, passes: true, after: None, grant_ended: false }
+        Self { text, passes: true, after: None, grant_ended: false, client_refused: false }
     }
 
     /// A failure that stays until a person resolves it.
@@ -198,9 +211,13 @@ impl<I: Issue> Tokens<I> {
         }
         let response = send(headers.clone()).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
+            tokens.issuer.note(&response);
             return Ok(response);
         }
         let hint = I::hint(&response);
+        if token.is_none() && !tokens.issuer.answers_refusal(&hint) {
+            return Ok(response);
+        }
         let fresh = tokens.replace(token.as_ref(), hint).await?;
         headers.insert(AUTHORIZATION, fresh.value.clone());
         let response = send(headers).await?;
@@ -208,6 +225,28 @@ impl<I: Issue> Tokens<I> {
             StatusCode::UNAUTHORIZED => Err(TokenError::Refused.into()),
             _ => Ok(response),
         }
+    }
+
+    /// Takes a token that the issuer has given in another way, such as for a person's consent.
+    /// Earlier failures say nothing about it.
+    pub fn seed(&self, issued: Issued) {
+        let mut state = self.state.lock();
+        state.token = Some(Arc::new(Token::new(issued, self.margin, Instant::now())));
+        state.failure = None;
+        state.replaced = None;
+        state.backoff.reset();
+    }
+
+    /// Whether there is a token, expired or not.
+    pub fn has_token(&self) -> bool {
+        self.state.lock().token.is_some()
+    }
+
+    /// Drops the token.
+    pub fn forget(&self) {
+        let mut state = self.state.lock();
+        state.token = None;
+        state.failure = None;
     }
 
     /// The token for the next request. `None`: only a refusal of the peer can tell where tokens are

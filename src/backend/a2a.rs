@@ -137,7 +137,7 @@ impl AgentSettings {
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
-            tokens.issuer.learn(url.as_ref(), named);
+            tokens.learn(url.as_ref(), named);
         }
         let endpoint = interface::choose(&card, rules).map_err(|error| unusable.because(error))?;
         let catalog = Catalog::a2a(raw);

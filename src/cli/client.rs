@@ -295,7 +295,8 @@ impl Client {
         })
     }
 
-    async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
+    /// Reads an answer of [`Self::send`].
+    pub(super) async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
         let status = response.status();
         let headers = response.headers().clone();
         let body = http_client::body(response, MAX_ANSWER)

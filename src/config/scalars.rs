@@ -121,6 +121,14 @@ pub enum McpTransport {
     Sse,
 }
 
+/// Whose login a backend's tokens come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum LoginKind {
+    Bridge,
+}
+
 /// How a client shows its secret to an issuer of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

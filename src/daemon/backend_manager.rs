@@ -27,6 +27,7 @@ use crate::config::{
     A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target, Unresolved,
 };
 use crate::journal::Journal;
+use crate::logins::{LoginSettings, Logins};
 use crate::model::offer::Source;
 use crate::model::pin::Accepted;
 use crate::model::{BackendName, Identity, RefKind};
@@ -49,6 +50,7 @@ pub(super) struct BackendManager {
     client: http_client::Client,
     /// The turns in which programs start.
     turns: Arc<Turns>,
+    logins: Arc<Logins>,
     pub backends: Arc<Backends>,
     managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
@@ -105,6 +107,7 @@ impl BackendManager {
         launcher: Option<PathBuf>,
         state: StateDir,
         journal: Arc<Journal>,
+        logins: Arc<Logins>,
         stop: CancellationToken,
     ) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
@@ -115,6 +118,7 @@ impl BackendManager {
             stop,
             client: http_client::new(),
             turns: Turns::for_this_machine(),
+            logins,
             backends: Arc::clone(&backends),
             managed: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -244,6 +248,11 @@ impl BackendManager {
         changes.removed = before.keys().map(ToString::to_string).collect();
         let managed = self.managed.iter();
         let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
+        let targets = self.managed.iter().map(|(name, one)| (name, &one.handle.rules.target));
+        let logins = targets.filter_map(|(name, target)| {
+            Some((name.clone(), LoginSettings::for_target(target)?))
+        });
+        self.logins.set(logins.collect());
         // In this order, so that every tool on offer can be called.
         self.backends.set(handles.collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
@@ -281,7 +290,7 @@ impl BackendManager {
     async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
         let name = name.clone();
         let target = &rules.target;
-        let redact = LiveRedaction::for_backend(rules);
+        let mut redact = LiveRedaction::for_backend(rules);
         let client = self.client.clone();
         let launcher = self.launcher.clone();
         let conversations = match self.managed.get(&name) {
@@ -298,7 +307,11 @@ impl BackendManager {
         }
         let dial: Arc<dyn Dial> = match target {
             Target::Mcp(server) => {
-                let mut dialer = mcp::dialer(&name, server, launcher, client);
+                let login = LoginSettings::for_target(target).map(|_| self.logins.login(&name));
+                if let Some(login) = &login {
+                    redact = redact.with_tokens(login.secrets.clone());
+                }
+                let mut dialer = mcp::dialer_with(&name, server, launcher, client, login);
                 dialer.redact = redact.clone();
                 Arc::new(dialer)
             }

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use url::Url;
 
 use super::AgentSettings;
-use crate::backend::address::shown;
+use crate::http_client::address::shown;
 use crate::backend::auth::Tokens;
 use crate::backend::{PeerError, PeerErrorKind};
 use crate::config::{CardSource, Environment};

@@ -6,7 +6,7 @@
 
 use url::Url;
 
-use crate::backend::address::{names_user, shown};
+use crate::http_client::address::{names_user, shown};
 use crate::config::A2aBinding;
 use crate::http_client;
 use crate::model::card::{Card, Interface};

@@ -149,6 +149,9 @@ pub(crate) struct Backend {
     pub(crate) kind: String,
     /// `connecting`, `starting`, `ready`, `idle`, `degraded` or `down`.
     pub(crate) state: String,
+    /// What it needs of a person: `login` (`mantyx-bridge login NAME`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) needs: Option<String>,
     /// Since when it has this state.
     #[serde(default)]
     pub(crate) since: Option<String>,
@@ -357,12 +360,14 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
     // What a program that starts has written is not meant for apps.
     let remark =
         if snapshot.connection.is_some() || shows_start { backend.dial.remark() } else { None };
+    let needs_login = api.facts.logins.needs_login(name.as_str());
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
         state: snapshot.phase.as_str().to_owned(),
+        needs: if needs_login { Some("login".to_owned()) } else { None },
         since,
         queued: snapshot.start == Some(StartStage::Queued),
         last_output,

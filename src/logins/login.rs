@@ -1,0 +1,618 @@
+//! One login: its record, its tokens, and its end. The tokens are renewed by one exchange at a
+//! time, in a task that outlives the request which has asked for it (`oauth::Tokens`).
+//!
+//! ```text
+//! none --a person logs in--> ok <--a person logs in-- needs_scopes, ended
+//!                            |  `--403 insufficient_scope--> needs_scopes
+//!                            `--invalid_grant, another issuer, no refresh token--> ended
+//! ```
+//!
+//! An issuer that rotates refresh tokens ends the login if one is shown twice. So the new one is
+//! written and synced before the answer that brought it is judged.
+//!
+//! Must not: send a token anywhere, or show one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use super::discovery::{LoginSettings, Network};
+use super::metadata::is_same_issuer;
+use super::record::{Client, LoginState, Record};
+use super::store::Store;
+use crate::backoff::Backoff;
+use crate::config::{LiveSecrets, Secret};
+use crate::http_client;
+use crate::http_client::address::shown;
+use crate::model::BackendName;
+use crate::oauth;
+use crate::oauth::challenge::Challenge;
+use crate::oauth::endpoint::{Granted, Question};
+use crate::oauth::{Issue, IssueError, IssueResult, Issued};
+use crate::clock;
+
+/// The waits between attempts to write a record.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often a server that refuses requests is asked where its issuer is.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The tokens of a login.
+pub type Tokens = oauth::Tokens<Grant>;
+
+/// A login, as the connection to its backend uses it.
+#[derive(Debug)]
+pub struct Login {
+    pub tokens: Arc<Tokens>,
+    /// The tokens that no text may repeat.
+    pub secrets: LiveSecrets,
+    changes: AsyncMutex<watch::Receiver<()>>,
+}
+
+/// Renews the tokens of a login.
+#[derive(Debug, Clone)]
+pub struct Grant(pub(super) Arc<Shared>);
+
+/// What all parts that use a login share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) backend: BackendName,
+    store: Arc<Store>,
+    http: http_client::Client,
+    /// Exchanges, writes and looks at metadata, which a stop waits for.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    inner: Mutex<Inner>,
+    /// Held while the file is written, so that an older record is never written over a newer one.
+    writing: AsyncMutex<()>,
+    /// A person has logged in, or out: the backend may be reached in another way now.
+    changes: watch::Sender<()>,
+    /// The record may be renewed now, or may not any more.
+    states: watch::Sender<()>,
+    secrets: LiveSecrets,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    settings: Option<Arc<LoginSettings>>,
+    record: Option<Record>,
+    /// Why the file cannot be used. It is no login, and not no login either.
+    damage: Option<String>,
+    /// Why the newest record is not on disk.
+    unwritten: Option<String>,
+    is_retried: bool,
+    /// Counts the logins and logouts, so that an exchange of an earlier login changes no later one.
+    generation: u64,
+    /// What the server has said last to a request without a token.
+    challenge: Option<Challenge>,
+    /// The refusal leads to an issuer.
+    wants_login: bool,
+    looked: Option<Instant>,
+    last_used: Option<SystemTime>,
+}
+
+/// A login that can be used, and which one it is.
+#[derive(Debug, Clone)]
+struct Usable {
+    settings: Arc<LoginSettings>,
+    record: Record,
+    generation: u64,
+}
+
+/// A login for people to look at.
+#[derive(Debug, Clone)]
+pub struct LoginView {
+    pub backend: BackendName,
+    pub issuer: String,
+    pub scopes: Vec<String>,
+    pub since: SystemTime,
+    pub last_used: Option<SystemTime>,
+    /// When it ends by itself: `None` as long as the bridge can renew it.
+    pub expires: Option<SystemTime>,
+    pub state: LoginState,
+}
+
+/// Something that is wrong with a login, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginProblem {
+    pub message: String,
+    pub cure: String,
+}
+
+impl Inner {
+    /// Why the record is not used, if so.
+    fn obstacle(&self) -> Option<String> {
+        let record = self.record.as_ref()?;
+        let settings = self.settings.as_ref()?;
+        if record.state == LoginState::Ended {
+            return Some(record.end.clone().unwrap_or_else(|| "it has ended".to_owned()));
+        }
+        if record.server.origin() != settings.server.origin() {
+            // A token for one server is not shown to another one.
+            return Some(format!("it was made for {}", shown(&record.server)));
+        }
+        if record.client.is_configured && settings.client.id.as_ref() != Some(&record.client.id) {
+            return Some("it was made with another `client_id`".to_owned());
+        }
+        None
+    }
+
+    fn usable(&self) -> Option<Usable> {
+        if self.obstacle().is_some() {
+            return None;
+        }
+        let settings = Arc::clone(self.settings.as_ref()?);
+        Some(Usable { settings, record: self.record.clone()?, generation: self.generation })
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        backend: BackendName,
+        store: Arc<Store>,
+        http: http_client::Client,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let (record, damage) = match store.read(&backend) {
+            Ok(record) => (record, None),
+            Err(why) => {
+                error!(%backend, "a login cannot be used: {why}");
+                (None, Some(why))
+            }
+        };
+        let secrets = LiveSecrets::default();
+        for secret in record.iter().flat_map(|one| [&one.refresh, &one.access]).flatten() {
+            secrets.add(secret);
+        }
+        Arc::new(Self {
+            backend,
+            store,
+            http,
+            tasks,
+            stop,
+            inner: Mutex::new(Inner { record, damage, ..Inner::default() }),
+            writing: AsyncMutex::default(),
+            changes: watch::Sender::new(()),
+            states: watch::Sender::new(()),
+            secrets,
+        })
+    }
+
+    /// The login for one connection.
+    pub(super) fn login(&self, tokens: &Arc<Tokens>) -> Login {
+        let changes = AsyncMutex::new(self.changes.subscribe());
+        Login { tokens: Arc::clone(tokens), secrets: self.secrets.clone(), changes }
+    }
+
+    pub(super) fn settings(&self) -> Option<Arc<LoginSettings>> {
+        self.inner.lock().settings.clone()
+    }
+
+    /// Takes the settings of a new configuration; `None`: the backend takes no login any more.
+    pub(super) fn set(&self, settings: Option<LoginSettings>) {
+        let mut inner = self.inner.lock();
+        if inner.settings.as_deref() != settings.as_ref() {
+            inner.settings = settings.map(Arc::new);
+            inner.challenge = None;
+            inner.wants_login = false;
+            inner.looked = None;
+            self.states.send_replace(());
+        }
+    }
+
+    /// What the server has said to a request without a token, if it has.
+    pub(super) fn challenge(&self) -> Option<Challenge> {
+        self.inner.lock().challenge.clone()
+    }
+
+    /// The scopes that a call has lacked.
+    pub(super) fn missing_scopes(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        inner.record.as_ref().map(|record| record.missing_scopes.clone()).unwrap_or_default()
+    }
+
+    /// The access token that is still valid, for the first requests after a start.
+    pub(super) fn kept_token(&self) -> Option<Issued> {
+        let usable = self.inner.lock().usable()?;
+        let access = usable.record.access.as_ref()?;
+        let lifetime = match usable.record.expires {
+            Some(expires) => Some(expires.duration_since(clock::now()).ok()?),
+            None => None,
+        };
+        issued(access, lifetime.filter(|_| usable.record.refresh.is_some()))
+    }
+
+    /// Whether the backend needs a person to log in.
+    pub(super) fn needs_login(&self) -> bool {
+        let inner = self.inner.lock();
+        let Some(settings) = &inner.settings else { return false };
+        let has_one = inner.record.is_some() || inner.damage.is_some();
+        let wants_one = settings.is_explicit || inner.wants_login || has_one;
+        wants_one && inner.usable().is_none()
+    }
+
+    pub(super) fn view(&self) -> Option<LoginView> {
+        let inner = self.inner.lock();
+        let record = inner.record.as_ref()?;
+        let is_over = inner.obstacle().is_some();
+        Some(LoginView {
+            backend: self.backend.clone(),
+            issuer: record.issuer.clone(),
+            scopes: record.scopes.clone(),
+            since: record.since,
+            last_used: inner.last_used,
+            expires: if record.refresh.is_none() { record.expires } else { None },
+            state: if is_over { LoginState::Ended } else { record.state },
+        })
+    }
+
+    /// What is wrong with the login. `redirect_uri` is the present one.
+    pub(super) fn problems(&self, redirect_uri: &url::Url) -> Vec<LoginProblem> {
+        let inner = self.inner.lock();
+        let backend = &self.backend;
+        let login = format!("Run `mantyx-bridge login {backend}`.");
+        let mut problems = Vec::new();
+        let mut add = |message: String, cure: &str| {
+            problems.push(LoginProblem { message, cure: cure.to_owned() });
+        };
+        if let Some(why) = &inner.damage {
+            add(format!("Its login is not used: {why}."), &login);
+        }
+        if let Some(why) = &inner.unwritten {
+            let cure = "The bridge tries again. Free space on the disk of the state directory; if \
+                        the login cannot be written before a restart, log in again.";
+            add(format!("Its login is not on disk: {why}."), cure);
+        }
+        if let Some(why) = inner.obstacle() {
+            add(format!("Its login is not used: {why}."), &login);
+        }
+        let Some(record) = inner.record.as_ref().filter(|_| inner.obstacle().is_none()) else {
+            return problems;
+        };
+        if record.state == LoginState::NeedsScopes {
+            let scopes = record.missing_scopes.join(" ");
+            add(format!("A call has lacked scopes; the server names: {scopes}."), &login);
+        }
+        if record.refresh.is_none() {
+            let end = record.expires.map(|end| format!(", at {}", clock::rfc3339(end)));
+            let message = format!(
+                "Its login ends with its token{}: the issuer gave no refresh token.",
+                end.unwrap_or_default()
+            );
+            add(message, "Log in again then; or ask the issuer to give this client refresh tokens.");
+        }
+        if record.client.is_configured && record.client.redirect_uri != *redirect_uri {
+            let message = format!(
+                "Its next login needs the redirect URI {redirect_uri}; the last one had {}.",
+                record.client.redirect_uri
+            );
+            add(message, "Register the new redirect URI for the client at the issuer.");
+        }
+        problems
+    }
+
+    /// Whether the tokens are renewed ahead of time.
+    pub(super) fn is_renewed(&self) -> bool {
+        let usable = self.inner.lock().usable();
+        usable.is_some_and(|usable| usable.record.refresh.is_some())
+    }
+
+    pub(super) fn states(&self) -> watch::Receiver<()> {
+        self.states.subscribe()
+    }
+
+    /// Puts a new login in place of any earlier one, and writes it.
+    pub(super) async fn install(self: &Arc<Self>, record: Record) {
+        for secret in [&record.refresh, &record.access].into_iter().flatten() {
+            self.secrets.add(secret);
+        }
+        {
+            let mut inner = self.inner.lock();
+            inner.record = Some(record);
+            inner.damage = None;
+            inner.wants_login = false;
+            inner.challenge = None;
+            inner.generation += 1;
+        }
+        self.save().await;
+    }
+
+    /// Tells the backend's connection, and the one who renews, that there is another login, or none.
+    pub(super) fn announce(&self) {
+        self.changes.send_replace(());
+        self.states.send_replace(());
+    }
+
+    /// Removes the login; gives it back, to be revoked.
+    pub(super) async fn forget(self: &Arc<Self>) -> Option<(Record, Option<Secret>)> {
+        let (record, had_file) = {
+            let mut inner = self.inner.lock();
+            inner.generation += 1;
+            let had_file = inner.damage.take().is_some();
+            let settings = inner.settings.clone();
+            let secret = settings.and_then(|settings| settings.client.secret.clone());
+            (inner.record.take().map(|record| (record, secret)), had_file)
+        };
+        if record.is_some() || had_file {
+            self.save().await;
+        }
+        record
+    }
+
+    /// Whether there is a login, or a file in the place of one.
+    pub(super) fn has_login(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.record.is_some() || inner.damage.is_some()
+    }
+
+    /// Changes the record, if it still is the one of `generation`; whether it is.
+    fn update(&self, generation: u64, change: impl FnOnce(&mut Record)) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.generation != generation {
+            return false;
+        }
+        let Some(record) = &mut inner.record else { return false };
+        change(record);
+        true
+    }
+
+    /// Notes that the login is good for nothing any more.
+    async fn end(self: &Arc<Self>, generation: u64, why: &str) {
+        let is_it = self.update(generation, |record| {
+            record.state = LoginState::Ended;
+            record.end = Some(why.to_owned());
+            record.access = None;
+            record.refresh = None;
+        });
+        if is_it {
+            let cure = format!("mantyx-bridge login {}", self.backend);
+            warn!(backend = %self.backend, cure, "the login has ended: {why}");
+            self.save().await;
+            self.states.send_replace(());
+        }
+    }
+
+    /// Writes the newest record. When this returns, it is on disk, or a task keeps trying.
+    async fn save(self: &Arc<Self>) {
+        if self.write().await || std::mem::replace(&mut self.inner.lock().is_retried, true) {
+            return;
+        }
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move { this.write_until_done().await });
+    }
+
+    /// Writes the record as it is now, or removes its file; whether that worked.
+    async fn write(&self) -> bool {
+        let _writing = self.writing.lock().await;
+        let record = self.inner.lock().record.clone();
+        let outcome = match record {
+            Some(record) => self.store.write(&self.backend, &record).await,
+            None => self.store.remove(&self.backend).await,
+        };
+        if let Err(why) = &outcome {
+            let cure = "it is tried again; if it cannot be written before a restart, log in again";
+            error!(backend = %self.backend, cure, "a login cannot be kept: {why}");
+        }
+        let is_written = outcome.is_ok();
+        self.inner.lock().unwritten = outcome.err();
+        is_written
+    }
+
+    async fn write_until_done(&self) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            self.stop.run_until_cancelled(sleep(backoff.next_wait())).await;
+            let is_stopping = self.stop.is_cancelled();
+            let is_written = self.write().await;
+            let mut inner = self.inner.lock();
+            if is_stopping || is_written && inner.unwritten.is_none() {
+                inner.is_retried = false;
+                return;
+            }
+        }
+    }
+
+    /// Finds out whether a refusal leads to an issuer, at most once a minute.
+    fn look(self: &Arc<Self>, challenge: Challenge) {
+        let settings = {
+            let mut inner = self.inner.lock();
+            let now = Instant::now();
+            let lately = inner.looked.is_some_and(|at| now < at + LOOK_AGAIN);
+            let Some(settings) = inner.settings.clone() else { return };
+            if inner.wants_login || lately {
+                return;
+            }
+            inner.looked = Some(now);
+            settings
+        };
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let network = Network::new(&settings, &this.http);
+            let look = network.leads_to_issuer(&challenge);
+            if this.stop.run_until_cancelled(look).await == Some(true) {
+                let cure = format!("mantyx-bridge login {}", this.backend);
+                info!(backend = %this.backend, cure, "the server wants a login");
+                this.inner.lock().wants_login = true;
+            }
+        });
+    }
+
+    /// Ends the login if the server names another issuer by now: its refresh token is no business of
+    /// that one, and the old issuer's tokens are refused.
+    async fn check_issuer(self: &Arc<Self>, challenge: &Challenge, usable: &Usable) -> bool {
+        let network = Network::new(&usable.settings, &self.http);
+        let Ok(Some(metadata)) = network.resource(challenge).await else { return true };
+        let is_named = metadata.issuers.iter().any(|name| is_same_issuer(name, &usable.record.issuer));
+        if is_named || metadata.issuers.is_empty() {
+            return true;
+        }
+        self.end(usable.generation, "the server names another issuer of its tokens").await;
+        false
+    }
+
+    /// Exchanges the refresh token.
+    async fn refresh(
+        self: &Arc<Self>,
+        usable: &Usable,
+        refresh_token: &SecretString,
+    ) -> IssueResult<Granted> {
+        let Usable { settings, record, generation } = usable;
+        let Client { id, secret, shows, .. } = &record.client;
+        let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
+        let secret = if record.client.is_configured { own_secret } else { secret.clone() };
+        let endpoint = &record.endpoints.token;
+        let question = Question {
+            url: endpoint,
+            place: &shown(endpoint),
+            audience: &record.issuer,
+            client_id: id,
+            client_secret: &secret.unwrap_or_default(),
+            is_chosen: true,
+            grant: "refresh_token",
+            fields: &[
+                ("refresh_token", Some(refresh_token.expose_secret())),
+                ("resource", record.resource.as_deref()),
+            ],
+        };
+        let http = Network::new(settings, &self.http).client(endpoint);
+        let keep = async |next: SecretString| {
+            self.secrets.add(&next);
+            if self.update(*generation, |record| record.refresh = Some(next)) {
+                self.save().await;
+            }
+        };
+        question.ask_keeping(&http, &mut shows.clone(), keep).await
+    }
+
+    /// Notes what an exchange has brought.
+    async fn take(self: &Arc<Self>, generation: u64, granted: &Granted) {
+        let expires = granted.issued.lifetime.map(|lifetime| clock::now() + lifetime);
+        self.secrets.add(&granted.access_token);
+        self.update(generation, |record| {
+            record.access = Some(granted.access_token.clone());
+            record.expires = expires;
+            if let Some(scope) = &granted.scope {
+                record.scopes = scope.split_ascii_whitespace().map(str::to_owned).collect();
+            }
+        });
+        self.save().await;
+    }
+}
+
+/// A token as requests carry it; `None` if no header can.
+pub(super) fn issued(access: &SecretString, lifetime: Option<Duration>) -> Option<Issued> {
+    let value = http_client::sensitive(&format!("Bearer {}", access.expose_secret())).ok()?;
+    Some(Issued { value, lifetime })
+}
+
+impl Login {
+    /// Ends when a person has logged in or out since the last time this ended.
+    pub async fn changed(&self) {
+        if self.changes.lock().await.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Issue for Grant {
+    type Hint = Challenge;
+
+    fn hint(response: &reqwest::Response) -> Challenge {
+        Challenge::read(response)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.0.inner.lock().usable().is_some()
+    }
+
+    /// Without a login, a refusal is the server's answer; it may say where a login is made.
+    fn answers_refusal(&self, challenge: &Challenge) -> bool {
+        let is_usable = {
+            let mut inner = self.0.inner.lock();
+            inner.challenge = Some(challenge.clone());
+            inner.usable().is_some()
+        };
+        if !is_usable {
+            self.0.look(challenge.clone());
+        }
+        is_usable
+    }
+
+    /// Notes the use, and a scope that the token lacks. The server has not run such a request.
+    fn note(&self, response: &reqwest::Response) {
+        let shared = &self.0;
+        let mut inner = shared.inner.lock();
+        let Some(usable) = inner.usable() else { return };
+        inner.last_used = Some(clock::now());
+        drop(inner);
+        if response.status() != http::StatusCode::FORBIDDEN {
+            return;
+        }
+        let challenge = Challenge::read(response);
+        if !challenge.wants_more_scope() {
+            return;
+        }
+        let mut scopes = usable.record.scopes.clone();
+        scopes.extend(usable.record.missing_scopes.iter().cloned());
+        scopes.extend(challenge.scopes());
+        scopes.sort_unstable();
+        scopes.dedup();
+        let is_news = shared.update(usable.generation, |record| {
+            record.state = LoginState::NeedsScopes;
+            record.missing_scopes = scopes;
+        });
+        if is_news {
+            let cure = format!("mantyx-bridge login {}", shared.backend);
+            warn!(backend = %shared.backend, cure, "a call has lacked a scope");
+            let this = Arc::clone(shared);
+            shared.tasks.spawn(async move { this.save().await });
+        }
+    }
+
+    async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
+        let shared = &self.0;
+        let cure = format!("log in with `mantyx-bridge login {}`", shared.backend);
+        let ended = |why: &str| IssueError {
+            grant_ended: true,
+            ..IssueError::lasting(format!("{why}; {cure}"))
+        };
+        let Some(usable) = shared.inner.lock().usable() else {
+            return Err(ended("there is no login"));
+        };
+        if let Some(challenge) = challenge
+            && !shared.check_issuer(challenge, &usable).await
+        {
+            return Err(ended("the server names another issuer of its tokens"));
+        }
+        let Some(refresh_token) = usable.record.refresh.clone() else {
+            let why = "its token has expired, and the issuer gave no refresh token";
+            shared.end(usable.generation, why).await;
+            return Err(ended(why));
+        };
+        match shared.refresh(&usable, &refresh_token).await {
+            Ok(granted) => {
+                shared.take(usable.generation, &granted).await;
+                Ok(granted.issued)
+            }
+            Err(error) if error.grant_ended => {
+                shared.end(usable.generation, "the issuer has ended it (invalid_grant)").await;
+                Err(ended(&error.text))
+            }
+            Err(error) if error.client_refused => {
+                let why = "the issuer does not know the client any more (invalid_client)";
+                shared.end(usable.generation, why).await;
+                Err(ended(&error.text))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
