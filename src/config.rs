@@ -13,6 +13,7 @@ mod file;
 pub mod file_format;
 pub mod foreign;
 mod mistakes;
+mod oauth;
 mod program;
 mod redact;
 mod reference;
@@ -41,6 +42,7 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find};
+pub use self::oauth::{ClientCredentials, LoginClient, OauthClient, ResourceParameter, SealKey};
 pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
 };
@@ -48,7 +50,8 @@ use self::reference::Dialect;
 pub(crate) use self::reference::{is_variable, looks_secret};
 use self::scalars::{
     ClientAuth, Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod,
-    ListenValue, LoginKind, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    ListenValue, LoginKind, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    StartMode,
 };
 pub use self::secrets::{LiveSecrets, Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
@@ -61,7 +64,6 @@ use crate::model::{AppName, BackendName, InputSchema};
 pub use crate::model::{
     Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
 };
-use crate::oauth::endpoint::Shows;
 use crate::public_keys::PublicKey;
 pub use crate::tls::files::Files;
 
@@ -196,11 +198,6 @@ pub struct App {
     /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
 }
-
-/// A key of `seal_key`. It is not shown.
-#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
-#[debug("SealKey(..)")]
-pub struct SealKey(pub [u8; 32]);
 
 impl Config {
     /// The rights of [`Self::all_apps`].
@@ -506,65 +503,6 @@ pub struct Signers {
     pub keys: Vec<PublicKey>,
     /// Whether a card without such a signature is refused, or only reported.
     pub required: bool,
-}
-
-/// Who the bridge is at the issuer of a backend's tokens.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OauthClient {
-    Credentials(Arc<ClientCredentials>),
-    Login(Arc<LoginClient>),
-}
-
-/// How a person logs in for the bridge at a backend's issuer. All of it may be left out: the
-/// backend then says where its issuer is, and the bridge registers itself there.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct LoginClient {
-    /// The id that the operator has registered, or the https address of a client's metadata.
-    pub id: Option<String>,
-    /// A private key as PEM where the client signs; `None`: a public client.
-    pub secret: Option<Secret>,
-    pub shows: Shows,
-    /// Whether the operator has chosen `shows`, so that no other way is tried.
-    pub is_chosen: bool,
-    /// The issuer, in the operator's own words.
-    pub issuer: Option<Written<Url>>,
-    /// The scopes; empty means those that the backend names.
-    pub scopes: Vec<String>,
-    /// The parameter `audience`, which some issuers want in place of `resource`.
-    pub audience: Option<String>,
-    pub resource: ResourceParameter,
-    /// The token endpoint, in place of the one in the issuer's metadata.
-    pub token_url: Option<Written<Url>>,
-    /// The TLS settings of the issuer.
-    pub tls: Option<Tls>,
-}
-
-/// What a request for a token names as its `resource` (RFC 8707).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ResourceParameter {
-    /// What the backend calls itself.
-    #[default]
-    ByBackend,
-    Text(String),
-    /// Nothing: the issuer refuses requests that have it.
-    Off,
-}
-
-/// An OAuth client that fetches the tokens for a backend itself.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClientCredentials {
-    pub id: String,
-    /// A private key as PEM where the client signs.
-    pub secret: Secret,
-    pub shows: Shows,
-    /// Whether the operator has chosen `shows`, so that no other way is tried.
-    pub is_chosen: bool,
-    /// The token endpoint; `None`: the one that the backend names.
-    pub token_url: Option<Written<Url>>,
-    /// For whom a key signs where `token_url` is set; `None`: for `token_url`.
-    pub audience: Option<String>,
-    /// The scopes; empty means those that the backend names.
-    pub scopes: Vec<String>,
 }
 
 /// Where an Agent Card comes from.

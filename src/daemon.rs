@@ -193,8 +193,7 @@ impl Daemon {
             tls: tls.clone(),
         };
         let is_shared = config.state.is_some();
-        let logins =
-            Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared);
+        let logins = Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared);
         let (mut manager, backends) = BackendManager::new(
             launcher,
             state.clone(),

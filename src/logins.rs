@@ -15,8 +15,10 @@
 mod authorization;
 mod callback;
 mod discovery;
+mod exchange;
 mod failure;
 mod flows;
+mod grant;
 mod login;
 mod metadata;
 mod record;
@@ -29,10 +31,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT, CONTENT_TYPE};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
@@ -41,34 +42,31 @@ use url::Url;
 use self::authorization::{Authorization, ScopeSources, digest, secret};
 use self::callback::{ExpectedIssuer, Return};
 use self::discovery::{Discovery, Network};
+use self::exchange::register;
 use self::failure::LoginResult;
-use self::flows::{Flows, LIFE, MAX_OPEN, Plan, Proof, Unreturned};
-use self::login::{Shared, issued};
-use self::record::{Client, Endpoints, Record};
+use self::flows::{Flows, LIFE, MAX_OPEN, Plan, Proof};
+use self::login::Shared;
+use self::record::{Client, Endpoints};
 use self::registrations::Registrations;
 use self::store::Store;
 use crate::config::{LoginClient, ResourceParameter, SealKey};
-use crate::error_chain::error_chain;
 use crate::http_client::address::shown;
 use crate::model::BackendName;
 use crate::model::catalog::hex;
-use crate::oauth::{Issue as _, IssueError};
-use crate::oauth::endpoint::{Granted, PATIENCE, Question, Shows};
+use crate::oauth::Issue as _;
+use crate::oauth::endpoint::Shows;
 use crate::state_dir::StateDir;
 use crate::{clock, http_client};
 
 pub use self::discovery::LoginSettings;
+pub use self::exchange::Revocation;
 pub use self::failure::{FailureKind, LoginFailure};
-pub use self::login::{Grant, Login, LoginProblem, LoginView, Tokens};
+pub use self::grant::Grant;
+pub use self::login::{Login, LoginProblem, LoginView, Tokens};
 pub use self::record::LoginState;
 
 /// A token is renewed when this much of its life is left.
 const MARGIN: Duration = Duration::from_secs(60);
-/// The largest answer of a registration endpoint, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
-/// The waits before a code is shown again where the endpoint gave no answer. Codes live for a
-/// minute or more.
-const CODE_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 /// The path that issuers send browsers to.
 pub const CALLBACK: &str = "/oauth/callback";
 /// The path below which a login begins in a browser.
@@ -122,16 +120,6 @@ pub struct Attempt {
     /// `None` while it is open.
     pub outcome: Option<Result<(), LoginFailure>>,
     until: Instant,
-}
-
-/// What became of a login that was removed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Revocation {
-    Revoked,
-    /// The issuer has no endpoint for that; the login ends there by itself.
-    NoEndpoint,
-    /// Why the issuer may not have ended it.
-    Failed(String),
 }
 
 impl Logins {
@@ -288,33 +276,38 @@ impl Logins {
             more: &more,
             of_issuer: &found.issuer.scopes,
         };
-        self.open_flow(&shared, &found.issuer.authorization_endpoint, Plan {
-            id: String::new(),
-            backend: shared.backend.clone(),
-            server: settings.server.clone(),
-            resource: match &settings.client.resource {
-                ResourceParameter::ByBackend => Some(found.resource.clone()),
-                ResourceParameter::Text(text) => Some(text.clone()),
-                ResourceParameter::Off => None,
+        self.open_flow(
+            &shared,
+            &found.issuer.authorization_endpoint,
+            Plan {
+                id: String::new(),
+                backend: shared.backend.clone(),
+                server: settings.server.clone(),
+                resource: match &settings.client.resource {
+                    ResourceParameter::ByBackend => Some(found.resource.clone()),
+                    ResourceParameter::Text(text) => Some(text.clone()),
+                    ResourceParameter::Off => None,
+                },
+                audience: settings.client.audience.clone(),
+                scopes: scopes.chosen(),
+                client,
+                issuer: ExpectedIssuer {
+                    name: found.issuer.issuer.clone(),
+                    is_sent: found.issuer.returns_issuer,
+                },
+                endpoints: Endpoints {
+                    token: found.issuer.token_endpoint.clone(),
+                    revocation: found.issuer.revocation_endpoint.clone(),
+                },
+                verifier: SecretString::default(),
             },
-            audience: settings.client.audience.clone(),
-            scopes: scopes.chosen(),
-            client,
-            issuer: ExpectedIssuer {
-                name: found.issuer.issuer.clone(),
-                is_sent: found.issuer.returns_issuer,
-            },
-            endpoints: Endpoints {
-                token: found.issuer.token_endpoint.clone(),
-                revocation: found.issuer.revocation_endpoint.clone(),
-            },
-            verifier: SecretString::default(),
-        })
+        )
     }
 
     /// Opens the login that `plan` describes, which lacks its proofs still.
     fn open_flow(&self, shared: &Shared, endpoint: &Url, plan: Plan) -> LoginResult<Begun> {
-        let draw = || secret().map_err(|error| failure::refused(format!("no random bytes: {error}")));
+        let draw =
+            || secret().map_err(|error| failure::refused(format!("no random bytes: {error}")));
         let (ticket, state, verifier) = (draw()?, draw()?, draw()?);
         let address = Authorization {
             endpoint,
@@ -402,12 +395,20 @@ impl Logins {
     }
 
     /// Takes the query with which an issuer has sent a browser back that has these cookies.
-    pub async fn returned(self: &Arc<Self>, query: &str, cookies: &[&str]) -> LoginResult<BackendName> {
+    pub async fn returned(
+        self: &Arc<Self>,
+        query: &str,
+        cookies: &[&str],
+    ) -> LoginResult<BackendName> {
         self.finish_flow(query, Proof::Cookies(cookies)).await
     }
 
     /// Takes the address that the caller who began a login at `backend` has pasted.
-    pub async fn pasted(self: &Arc<Self>, backend: &str, address: &str) -> LoginResult<BackendName> {
+    pub async fn pasted(
+        self: &Arc<Self>,
+        backend: &str,
+        address: &str,
+    ) -> LoginResult<BackendName> {
         let shared = self.shared(backend).ok_or_else(|| failure::no_login(backend))?;
         let query = address.split_once('?').map_or("", |(_, query)| query);
         let query = query.split('#').next().unwrap_or_default();
@@ -444,145 +445,6 @@ impl Logins {
         outcome.map(|()| backend)
     }
 
-    /// Exchanges the code, and keeps the login. It is on disk before anything else is made of it.
-    async fn exchange(&self, plan: Plan, code: &SecretString) -> LoginResult<()> {
-        let gone = || failure::no_login(&plan.backend);
-        let (shared, tokens) = {
-            let entries = self.entries.lock();
-            let entry = entries.get(&plan.backend).ok_or_else(gone)?;
-            (Arc::clone(&entry.shared), Arc::clone(&entry.tokens))
-        };
-        let settings = shared.settings().ok_or_else(gone)?;
-        let granted = self.granted(&settings, &plan, code).await.map_err(|error| {
-            if error.client_refused && !plan.client.is_configured {
-                self.registrations.doubt(Unreturned {
-                    issuer: plan.issuer.name.clone(),
-                    redirect_uri: plan.client.redirect_uri.clone(),
-                });
-            }
-            failure::refused(error.text)
-        })?;
-        self.registrations.confirm(&plan.issuer.name, &plan.client);
-        let now = clock::now();
-        let has_refresh_token = granted.refresh_token.is_some();
-        let scopes = match &granted.scope {
-            Some(scope) => scope.split_ascii_whitespace().map(str::to_owned).collect(),
-            None => plan.scopes.clone(),
-        };
-        let lacks: Vec<&str> = plan.scopes.iter().map(String::as_str).filter(|scope| !scopes.iter().any(|one| one == scope)).collect();
-        if !lacks.is_empty() {
-            info!(backend = %plan.backend, scopes = lacks.join(" "), "the issuer has not granted all scopes");
-        }
-        let record = Record {
-            server: plan.server,
-            issuer: plan.issuer.name,
-            endpoints: plan.endpoints,
-            resource: plan.resource,
-            client: plan.client,
-            scopes,
-            missing_scopes: Vec::new(),
-            refresh: granted.refresh_token,
-            access: Some(granted.access_token.clone()),
-            expires: granted.issued.lifetime.map(|lifetime| now + lifetime),
-            since: now,
-            state: LoginState::Ok,
-            end: None,
-        };
-        shared.install(record).await;
-        // Without a refresh token, the token is used until the server refuses it.
-        let lifetime = granted.issued.lifetime.filter(|_| has_refresh_token);
-        tokens.seed(issued(&granted.access_token, lifetime).unwrap_or(granted.issued));
-        shared.announce();
-        info!(backend = %plan.backend, "a person has logged in for the bridge");
-        Ok(())
-    }
-
-    /// Asks for tokens. Where the endpoint gives no answer, the code is shown again while it lives.
-    async fn granted(
-        &self,
-        settings: &LoginSettings,
-        plan: &Plan,
-        code: &SecretString,
-    ) -> Result<Granted, IssueError> {
-        let endpoint = &plan.endpoints.token;
-        let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
-        let secret = if plan.client.is_configured { own_secret } else { plan.client.secret.clone() };
-        let question = Question {
-            url: endpoint,
-            place: &shown(endpoint),
-            audience: &plan.issuer.name,
-            client_id: &plan.client.id,
-            client_secret: &secret.unwrap_or_default(),
-            is_chosen: true,
-            grant: "authorization_code",
-            fields: &[
-                ("code", Some(code.expose_secret())),
-                ("redirect_uri", Some(plan.client.redirect_uri.as_str())),
-                ("code_verifier", Some(plan.verifier.expose_secret())),
-                ("resource", plan.resource.as_deref()),
-                ("audience", plan.audience.as_deref()),
-            ],
-        };
-        let http = Network::new(settings, &self.http).client(endpoint);
-        let mut pauses = CODE_PAUSES.into_iter();
-        loop {
-            let outcome = question.ask(&http, &mut plan.client.shows.clone()).await;
-            match (outcome, pauses.next()) {
-                (Err(error), Some(pause)) if error.passes => sleep(pause).await,
-                (outcome, _) => return outcome,
-            }
-        }
-    }
-
-    /// Ends the login at `backend`: at the issuer where it can, and here in any case. `None`: there
-    /// is none.
-    pub async fn logout(&self, backend: &str) -> Option<Revocation> {
-        let (shared, tokens) = {
-            let entries = self.entries.lock();
-            let entry = entries.get(backend)?;
-            (Arc::clone(&entry.shared), Arc::clone(&entry.tokens))
-        };
-        if !shared.has_login() {
-            return None;
-        }
-        let forgotten = shared.forget().await;
-        tokens.forget();
-        shared.announce();
-        info!(backend, "the login was removed");
-        let Some((record, own_secret)) = forgotten else { return Some(Revocation::NoEndpoint) };
-        let Some(endpoint) = &record.endpoints.revocation else {
-            return Some(Revocation::NoEndpoint);
-        };
-        let (token, hint) = match (&record.refresh, &record.access) {
-            (Some(refresh), _) => (refresh, "refresh_token"),
-            (None, Some(access)) => (access, "access_token"),
-            (None, None) => return Some(Revocation::NoEndpoint),
-        };
-        let secret = match (record.client.is_configured, own_secret) {
-            (true, Some(own)) => SecretString::clone(&own),
-            (true, None) => SecretString::default(),
-            (false, _) => record.client.secret.clone().unwrap_or_default(),
-        };
-        let question = Question {
-            url: endpoint,
-            place: &shown(endpoint),
-            audience: &record.issuer,
-            client_id: &record.client.id,
-            client_secret: &secret,
-            is_chosen: true,
-            grant: "",
-            fields: &[("token", Some(token.expose_secret())), ("token_type_hint", Some(hint))],
-        };
-        let http = match shared.settings() {
-            Some(settings) => Network::new(&settings, &self.http).client(endpoint),
-            None => http_client::elsewhere(),
-        };
-        match question.revoke(&http, record.client.shows).await {
-            Ok(()) => Some(Revocation::Revoked),
-            Err(why) => Some(Revocation::Failed(why)),
-        }
-    }
-
     /// Waits at most `within` until exchanges have ended and their tokens are written.
     pub async fn finish(&self, within: Duration) {
         self.stop.cancel();
@@ -610,31 +472,4 @@ async fn keep_fresh(shared: Arc<Shared>, tokens: Arc<Tokens>) {
             () = renewal => {}
         }
     }
-}
-
-/// Registers the bridge as a client. The error completes "the issuer …".
-async fn register(
-    network: &Network<'_>,
-    endpoint: &Url,
-    redirect_uri: &Url,
-    methods: Option<&[String]>,
-) -> Result<Client, String> {
-    let client = network.client(endpoint);
-    let request = client
-        .post(endpoint.clone())
-        .header(ACCEPT, "application/json")
-        .header(CONTENT_TYPE, "application/json")
-        .body(registration::request(redirect_uri, methods));
-    let exchange = async {
-        let response = client.send(request).await.map_err(|error| error_chain(&error.without_url()))?;
-        let status = response.status();
-        let body = http_client::body(response, MAX_ANSWER).await;
-        Ok((status, body.map_err(|error| error.to_string())?))
-    };
-    let answer = timeout(PATIENCE, exchange)
-        .await
-        .unwrap_or_else(|_late| Err(format!("none in {} s", PATIENCE.as_secs())));
-    let (status, body) =
-        answer.map_err(|why| format!("gave no answer to the registration of a client: {why}"))?;
-    registration::read(status, &String::from_utf8_lossy(&body), redirect_uri, methods)
 }

@@ -343,7 +343,7 @@ impl StateDir {
     /// The damaged journals that were set aside.
     pub fn damaged_journals(&self) -> Vec<PathBuf> {
         let mut journals: Vec<PathBuf> = self
-            .files("")
+            .files(Path::new(""))
             .filter(|path| {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 name.starts_with("journal.damaged-")
@@ -410,7 +410,7 @@ impl StateDir {
     }
 
     /// The files in the directory `dir` below this one; none if it cannot be read.
-    pub fn files(&self, dir: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> + use<> {
+    fn files(&self, dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path()))
     }
@@ -418,12 +418,12 @@ impl StateDir {
     /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
         let own_names = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
-        let own_files = self.files("").filter(|path| {
+        let own_files = self.files(Path::new("")).filter(|path| {
             path.file_stem().is_some_and(|stem| own_names.iter().any(|name| stem == *name))
         });
-        let backend_files = KEPT.iter().flat_map(|dir| self.files(dir));
-        let login_files = self.files(LOGINS).flat_map(|dir| self.files(dir));
-        let registrations = self.files(REGISTRATIONS);
+        let backend_files = KEPT.iter().flat_map(|dir| self.files(Path::new(dir)));
+        let login_files = self.files(Path::new(LOGINS)).flat_map(|dir| self.files(&dir));
+        let registrations = self.files(Path::new(REGISTRATIONS));
         for path in own_files.chain(backend_files).chain(login_files).chain(registrations) {
             if let Some(writer) = draft_writer(&path)
                 && test_kill_process(writer) == Err(Errno::SRCH)

@@ -96,7 +96,6 @@ pub(super) fn tokens(
     let issuer = client_credentials::Issuer::new(backend.clone(), credentials, resource, clients);
     // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
     // token, so none can be lost.
-    let tokens =
-        oauth::Tokens::new(Some(backend.clone()), issuer, MARGIN, TaskTracker::new());
+    let tokens = oauth::Tokens::new(Some(backend.clone()), issuer, MARGIN, TaskTracker::new());
     Some(Arc::new(Tokens::Client(tokens)))
 }

@@ -16,7 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::open::open_browser;
 use super::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page, away};
 use super::terminal::plain;
-use super::{Client, Failure, Outcome, Place, complete, failures, parse, print, print_json, print_page};
+use super::{
+    Client, Failure, Outcome, Place, complete, failures, parse, print, print_json, print_page,
+};
 use crate::clock;
 use crate::http::api::logins::{Login, LoginBegun, LoginEnd, LoginList};
 use crate::http::api::status::{Backend, Status};
@@ -79,9 +81,8 @@ fn invitation(backend: &str, begun: &LoginBegun, is_terminal: bool) -> String {
     let LoginBegun { url, issuer_url, issuer, .. } = begun;
     let host = issuer.split("://").last().unwrap_or_default();
     let paste = if is_terminal { ", or paste the last address here" } else { "" };
-    let mut text = format!(
-        "{backend} wants a login at {host}. Open {url} within 10 minutes{paste}:\n"
-    );
+    let mut text =
+        format!("{backend} wants a login at {host}. Open {url} within 10 minutes{paste}:\n");
     if is_terminal {
         text += &format!(
             "(If your browser is on another machine, open this in its place, and paste the address \

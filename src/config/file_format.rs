@@ -23,8 +23,8 @@ pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, ClientAuth, Count, DurationOrOff, DurationText, Globs, HsafaApi,
-    HttpMethod, List, ListenValue, LoginKind, McpTransport, Named, OfferMode, OnUnavailable, Pin, RuntimeKind,
-    SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    HttpMethod, List, ListenValue, LoginKind, McpTransport, Named, OfferMode, OnUnavailable, Pin,
+    RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 use crate::model::redaction::Known;
 

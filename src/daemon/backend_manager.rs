@@ -249,9 +249,8 @@ impl BackendManager {
         let managed = self.managed.iter();
         let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
         let targets = self.managed.iter().map(|(name, one)| (name, &one.handle.rules.target));
-        let logins = targets.filter_map(|(name, target)| {
-            Some((name.clone(), LoginSettings::for_target(target)?))
-        });
+        let logins = targets
+            .filter_map(|(name, target)| Some((name.clone(), LoginSettings::for_target(target)?)));
         self.logins.set(logins.collect());
         // In this order, so that every tool on offer can be called.
         self.backends.set(handles.collect::<BackendHandles>(), max_concurrent);

@@ -59,7 +59,8 @@ pub fn to_issuer(address: &Url, cookie: &SecretString, is_secure: bool) -> Respo
 /// The values of the cookies of logins in a request.
 pub fn cookies(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let pairs =
+        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let own = pairs.filter(|(name, _)| name.starts_with(COOKIE));
     own.map(|(_, value)| value.to_owned()).take(MAX_COOKIES).collect()
 }
@@ -93,7 +94,8 @@ fn page(status: StatusCode, title: &str, text: &str) -> Response<Body> {
          content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style>\
          <h1>{title}</h1><p>{text}</p></html>"
     );
-    let mut response = response::with_status(response::text("text/html; charset=utf-8", html), status);
+    let mut response =
+        response::with_status(response::text("text/html; charset=utf-8", html), status);
     let headers = response.headers_mut();
     let fixed = HeaderValue::from_static;
     headers.insert(header::CACHE_CONTROL, fixed("no-store"));

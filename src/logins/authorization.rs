@@ -161,8 +161,13 @@ mod tests {
             audience: None,
         };
         let address = request.address().to_string();
-        for part in ["tenant=a&", "prompt=consent", "code_challenge_method=S256", "state=s&",
-            "resource=https%3A%2F%2Fmcp.test%2Fmcp"] {
+        for part in [
+            "tenant=a&",
+            "prompt=consent",
+            "code_challenge_method=S256",
+            "state=s&",
+            "resource=https%3A%2F%2Fmcp.test%2Fmcp",
+        ] {
             assert!(address.contains(part), "{address}");
         }
         assert!(!address.contains("audience"));

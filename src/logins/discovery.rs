@@ -187,7 +187,8 @@ impl<'a> Network<'a> {
             (None, Some(named)) => {
                 let first = named.first().ok_or_else(|| failure::no_issuer(shown(server)))?;
                 if !self.may_use(first) {
-                    let name = Url::parse(first).map_or_else(|_bad| "no URL".to_owned(), |url| shown(&url));
+                    let name = Url::parse(first)
+                        .map_or_else(|_bad| "no URL".to_owned(), |url| shown(&url));
                     return Err(failure::refused(format!(
                         "{} names {name} as the issuer of its tokens, which is not https and not \
                          its own; if it is right, set `auth.oauth.issuer`",
@@ -217,18 +218,12 @@ impl<'a> Network<'a> {
     }
 
     /// The metadata of the issuer `name`; the error is `None` where there is none.
-    async fn issuer_at(
-        &self,
-        name: &str,
-    ) -> Result<IssuerMetadata, Option<failure::LoginFailure>> {
+    async fn issuer_at(&self, name: &str) -> Result<IssuerMetadata, Option<failure::LoginFailure>> {
         let issuer = Url::parse(name)
             .map_err(|_bad| failure::refused("the server names an issuer that is no URL"))?;
         let LoginClient { issuer: own, token_url, .. } = &*self.settings.client;
-        let namers = Namers {
-            server: &self.settings.server,
-            issuer: &issuer,
-            is_configured: own.is_some(),
-        };
+        let namers =
+            Namers { server: &self.settings.server, issuer: &issuer, is_configured: own.is_some() };
         for url in issuer_places(&issuer) {
             let text = fetch(&self.client(&url), &url).await;
             let text = text.map_err(|error| failure::refused(error.at(&url).text))?;

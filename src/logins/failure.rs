@@ -56,10 +56,7 @@ pub(super) fn shared_state() -> LoginFailure {
 }
 
 pub(super) fn too_many_open(most: usize) -> LoginFailure {
-    failure(
-        FailureKind::TooMany,
-        format!("{most} logins are open; finish one, or wait 10 minutes"),
-    )
+    failure(FailureKind::TooMany, format!("{most} logins are open; finish one, or wait 10 minutes"))
 }
 
 pub(super) fn too_many_registrations(issuer: impl Display, most: usize) -> LoginFailure {

@@ -135,7 +135,12 @@ impl Flows {
 
     /// Takes the login whose state came back with `proof`. Without the proof it stays open: the
     /// caller who began may still paste the address.
-    pub(super) fn take(&mut self, state: &str, proof: Proof<'_>, now: Instant) -> LoginResult<Plan> {
+    pub(super) fn take(
+        &mut self,
+        state: &str,
+        proof: Proof<'_>,
+        now: Instant,
+    ) -> LoginResult<Plan> {
         let state = digest(state);
         let is_it = |flow: &Flow| flow.until > now && bool::from(flow.state.ct_eq(&state));
         let at = self.0.iter().position(is_it).ok_or_else(failure::ended)?;

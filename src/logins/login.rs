@@ -25,19 +25,17 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::discovery::{LoginSettings, Network};
-use super::metadata::is_same_issuer;
-use super::record::{Client, LoginState, Record};
+use super::grant::Grant;
+use super::record::{LoginState, Record};
 use super::store::Store;
 use crate::backoff::Backoff;
+use crate::clock;
 use crate::config::{LiveSecrets, Secret};
 use crate::http_client;
 use crate::http_client::address::shown;
 use crate::model::BackendName;
-use crate::oauth;
 use crate::oauth::challenge::Challenge;
-use crate::oauth::endpoint::{Granted, Question};
-use crate::oauth::{Issue, IssueError, IssueResult, Issued};
-use crate::clock;
+use crate::oauth::{self, Issued};
 
 /// The waits between attempts to write a record.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -57,18 +55,14 @@ pub struct Login {
     changes: AsyncMutex<watch::Receiver<()>>,
 }
 
-/// Renews the tokens of a login.
-#[derive(Debug, Clone)]
-pub struct Grant(pub(super) Arc<Shared>);
-
 /// What all parts that use a login share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) backend: BackendName,
     store: Arc<Store>,
-    http: http_client::Client,
+    pub(super) http: http_client::Client,
     /// Exchanges, writes and looks at metadata, which a stop waits for.
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
     stop: CancellationToken,
     inner: Mutex<Inner>,
     /// Held while the file is written, so that an older record is never written over a newer one.
@@ -77,7 +71,7 @@ pub(super) struct Shared {
     changes: watch::Sender<()>,
     /// The record may be renewed now, or may not any more.
     states: watch::Sender<()>,
-    secrets: LiveSecrets,
+    pub(super) secrets: LiveSecrets,
 }
 
 #[derive(Debug, Default)]
@@ -101,10 +95,10 @@ struct Inner {
 
 /// A login that can be used, and which one it is.
 #[derive(Debug, Clone)]
-struct Usable {
-    settings: Arc<LoginSettings>,
-    record: Record,
-    generation: u64,
+pub(super) struct Usable {
+    pub(super) settings: Arc<LoginSettings>,
+    pub(super) record: Record,
+    pub(super) generation: u64,
 }
 
 /// A login for people to look at.
@@ -191,6 +185,31 @@ impl Shared {
     pub(super) fn login(&self, tokens: &Arc<Tokens>) -> Login {
         let changes = AsyncMutex::new(self.changes.subscribe());
         Login { tokens: Arc::clone(tokens), secrets: self.secrets.clone(), changes }
+    }
+
+    /// The login, if it is good for requests.
+    pub(super) fn usable(&self) -> Option<Usable> {
+        self.inner.lock().usable()
+    }
+
+    /// Notes that a request gets a token of it.
+    pub(super) fn used(&self) -> Option<Usable> {
+        let mut inner = self.inner.lock();
+        let usable = inner.usable()?;
+        inner.last_used = Some(clock::now());
+        Some(usable)
+    }
+
+    /// Notes what the server has said to a request without a token.
+    pub(super) fn refused(self: &Arc<Self>, challenge: &Challenge) {
+        let is_usable = {
+            let mut inner = self.inner.lock();
+            inner.challenge = Some(challenge.clone());
+            inner.usable().is_some()
+        };
+        if !is_usable {
+            self.look(challenge.clone());
+        }
     }
 
     pub(super) fn settings(&self) -> Option<Arc<LoginSettings>> {
@@ -288,7 +307,10 @@ impl Shared {
                 "Its login ends with its token{}: the issuer gave no refresh token.",
                 end.unwrap_or_default()
             );
-            add(message, "Log in again then; or ask the issuer to give this client refresh tokens.");
+            add(
+                message,
+                "Log in again then; or ask the issuer to give this client refresh tokens.",
+            );
         }
         if record.client.is_configured && record.client.redirect_uri != *redirect_uri {
             let message = format!(
@@ -355,7 +377,7 @@ impl Shared {
     }
 
     /// Changes the record, if it still is the one of `generation`; whether it is.
-    fn update(&self, generation: u64, change: impl FnOnce(&mut Record)) -> bool {
+    pub(super) fn update(&self, generation: u64, change: impl FnOnce(&mut Record)) -> bool {
         let mut inner = self.inner.lock();
         if inner.generation != generation {
             return false;
@@ -366,7 +388,7 @@ impl Shared {
     }
 
     /// Notes that the login is good for nothing any more.
-    async fn end(self: &Arc<Self>, generation: u64, why: &str) {
+    pub(super) async fn end(self: &Arc<Self>, generation: u64, why: &str) {
         let is_it = self.update(generation, |record| {
             record.state = LoginState::Ended;
             record.end = Some(why.to_owned());
@@ -382,7 +404,7 @@ impl Shared {
     }
 
     /// Writes the newest record. When this returns, it is on disk, or a task keeps trying.
-    async fn save(self: &Arc<Self>) {
+    pub(super) async fn save(self: &Arc<Self>) {
         if self.write().await || std::mem::replace(&mut self.inner.lock().is_retried, true) {
             return;
         }
@@ -445,67 +467,6 @@ impl Shared {
             }
         });
     }
-
-    /// Ends the login if the server names another issuer by now: its refresh token is no business of
-    /// that one, and the old issuer's tokens are refused.
-    async fn check_issuer(self: &Arc<Self>, challenge: &Challenge, usable: &Usable) -> bool {
-        let network = Network::new(&usable.settings, &self.http);
-        let Ok(Some(metadata)) = network.resource(challenge).await else { return true };
-        let is_named = metadata.issuers.iter().any(|name| is_same_issuer(name, &usable.record.issuer));
-        if is_named || metadata.issuers.is_empty() {
-            return true;
-        }
-        self.end(usable.generation, "the server names another issuer of its tokens").await;
-        false
-    }
-
-    /// Exchanges the refresh token.
-    async fn refresh(
-        self: &Arc<Self>,
-        usable: &Usable,
-        refresh_token: &SecretString,
-    ) -> IssueResult<Granted> {
-        let Usable { settings, record, generation } = usable;
-        let Client { id, secret, shows, .. } = &record.client;
-        let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
-        let secret = if record.client.is_configured { own_secret } else { secret.clone() };
-        let endpoint = &record.endpoints.token;
-        let question = Question {
-            url: endpoint,
-            place: &shown(endpoint),
-            audience: &record.issuer,
-            client_id: id,
-            client_secret: &secret.unwrap_or_default(),
-            is_chosen: true,
-            grant: "refresh_token",
-            fields: &[
-                ("refresh_token", Some(refresh_token.expose_secret())),
-                ("resource", record.resource.as_deref()),
-            ],
-        };
-        let http = Network::new(settings, &self.http).client(endpoint);
-        let keep = async |next: SecretString| {
-            self.secrets.add(&next);
-            if self.update(*generation, |record| record.refresh = Some(next)) {
-                self.save().await;
-            }
-        };
-        question.ask_keeping(&http, &mut shows.clone(), keep).await
-    }
-
-    /// Notes what an exchange has brought.
-    async fn take(self: &Arc<Self>, generation: u64, granted: &Granted) {
-        let expires = granted.issued.lifetime.map(|lifetime| clock::now() + lifetime);
-        self.secrets.add(&granted.access_token);
-        self.update(generation, |record| {
-            record.access = Some(granted.access_token.clone());
-            record.expires = expires;
-            if let Some(scope) = &granted.scope {
-                record.scopes = scope.split_ascii_whitespace().map(str::to_owned).collect();
-            }
-        });
-        self.save().await;
-    }
 }
 
 /// A token as requests carry it; `None` if no header can.
@@ -519,100 +480,6 @@ impl Login {
     pub async fn changed(&self) {
         if self.changes.lock().await.changed().await.is_err() {
             std::future::pending::<()>().await;
-        }
-    }
-}
-
-impl Issue for Grant {
-    type Hint = Challenge;
-
-    fn hint(response: &reqwest::Response) -> Challenge {
-        Challenge::read(response)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.0.inner.lock().usable().is_some()
-    }
-
-    /// Without a login, a refusal is the server's answer; it may say where a login is made.
-    fn answers_refusal(&self, challenge: &Challenge) -> bool {
-        let is_usable = {
-            let mut inner = self.0.inner.lock();
-            inner.challenge = Some(challenge.clone());
-            inner.usable().is_some()
-        };
-        if !is_usable {
-            self.0.look(challenge.clone());
-        }
-        is_usable
-    }
-
-    /// Notes the use, and a scope that the token lacks. The server has not run such a request.
-    fn note(&self, response: &reqwest::Response) {
-        let shared = &self.0;
-        let mut inner = shared.inner.lock();
-        let Some(usable) = inner.usable() else { return };
-        inner.last_used = Some(clock::now());
-        drop(inner);
-        if response.status() != http::StatusCode::FORBIDDEN {
-            return;
-        }
-        let challenge = Challenge::read(response);
-        if !challenge.wants_more_scope() {
-            return;
-        }
-        let mut scopes = usable.record.scopes.clone();
-        scopes.extend(usable.record.missing_scopes.iter().cloned());
-        scopes.extend(challenge.scopes());
-        scopes.sort_unstable();
-        scopes.dedup();
-        let is_news = shared.update(usable.generation, |record| {
-            record.state = LoginState::NeedsScopes;
-            record.missing_scopes = scopes;
-        });
-        if is_news {
-            let cure = format!("mantyx-bridge login {}", shared.backend);
-            warn!(backend = %shared.backend, cure, "a call has lacked a scope");
-            let this = Arc::clone(shared);
-            shared.tasks.spawn(async move { this.save().await });
-        }
-    }
-
-    async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
-        let shared = &self.0;
-        let cure = format!("log in with `mantyx-bridge login {}`", shared.backend);
-        let ended = |why: &str| IssueError {
-            grant_ended: true,
-            ..IssueError::lasting(format!("{why}; {cure}"))
-        };
-        let Some(usable) = shared.inner.lock().usable() else {
-            return Err(ended("there is no login"));
-        };
-        if let Some(challenge) = challenge
-            && !shared.check_issuer(challenge, &usable).await
-        {
-            return Err(ended("the server names another issuer of its tokens"));
-        }
-        let Some(refresh_token) = usable.record.refresh.clone() else {
-            let why = "its token has expired, and the issuer gave no refresh token";
-            shared.end(usable.generation, why).await;
-            return Err(ended(why));
-        };
-        match shared.refresh(&usable, &refresh_token).await {
-            Ok(granted) => {
-                shared.take(usable.generation, &granted).await;
-                Ok(granted.issued)
-            }
-            Err(error) if error.grant_ended => {
-                shared.end(usable.generation, "the issuer has ended it (invalid_grant)").await;
-                Err(ended(&error.text))
-            }
-            Err(error) if error.client_refused => {
-                let why = "the issuer does not know the client any more (invalid_client)";
-                shared.end(usable.generation, why).await;
-                Err(ended(&error.text))
-            }
-            Err(error) => Err(error),
         }
     }
 }

@@ -30,7 +30,11 @@ impl ResourceMetadata {
             return Err("is that of another server".to_owned());
         }
         let list = |name| members.get(name).map(texts).unwrap_or_default();
-        Ok(Self { resource, issuers: list("authorization_servers"), scopes: list("scopes_supported") })
+        Ok(Self {
+            resource,
+            issuers: list("authorization_servers"),
+            scopes: list("scopes_supported"),
+        })
     }
 }
 

@@ -143,7 +143,8 @@ impl Answer<'_> {
             text.push_str(&format!(", and wants no request for {} s", after.as_secs()));
         }
         let grant_ended = oauth_error == Some("invalid_grant");
-        let error = IssueError { text, passes, after, grant_ended, client_refused: is_about_client };
+        let error =
+            IssueError { text, passes, after, grant_ended, client_refused: is_about_client };
         TokenRefusal { error, is_about_client }
     }
 

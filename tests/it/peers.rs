@@ -147,7 +147,20 @@ pub(crate) async fn everything_sse() -> Peer {
     Peer::start(start).await
 }
 
-/// Stand-ins of the APIs of models.
+/// An MCP server behind a login, and the issuer of its tokens, which live for so many seconds.
+pub(crate) async fn issuer(seconds: u64) -> Peer {
+    let args = [repository("tests/peers/issuer.mjs"), fetch::oidc_provider()];
+    let args = args.iter().map(|path| path.display().to_string());
+    let start = Start {
+        program: fetch::mcp_node().node,
+        args: args.chain([seconds.to_string()]).collect(),
+        port_flag: None,
+        ready: "listening",
+    };
+    Peer::start(start).await
+}
+
+/// Stands-in of the APIs of models.
 pub(crate) async fn model_apis() -> Peer {
     let script = repository("tests/peers/model_apis.py").display().to_string();
     let start = Start {

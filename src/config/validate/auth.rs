@@ -13,11 +13,11 @@ use url::Url;
 use super::web::is_in_the_open;
 use super::{Validator, mistakes, optional};
 use crate::config::reference::Template;
+use crate::config::scalars::OneOrMany;
 use crate::config::{
     At, ClientAuth, ClientCredentials, Dialect, LoginClient, NodeId, OauthClient,
     ResourceParameter, Scalar, SealKey, Secret, file_format,
 };
-use crate::config::scalars::OneOrMany;
 use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
@@ -165,7 +165,8 @@ impl Validator<'_> {
         &self,
         At { value: oauth, node: _ }: &At<file_format::BackendOauth>,
     ) -> Option<LoginClient> {
-        let id = optional(&oauth.client_id, |at| self.open_text(at.node, &at.value.0, Dialect::Own))?;
+        let id =
+            optional(&oauth.client_id, |at| self.open_text(at.node, &at.value.0, Dialect::Own))?;
         if let (Some(at), true) = (&oauth.client_id, id.as_deref().is_some_and(is_no_id)) {
             return self.refuse(at.node, mistakes::bad_client_id());
         }

