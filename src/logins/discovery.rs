@@ -96,7 +96,7 @@ impl<'a> Network<'a> {
             ),
             operators: client.clone(),
             issuer: issuer
-                .as_ref()
+                .as_deref()
                 .map(|url| Clients::new(Some(url), tls.as_ref(), client.clone()).own),
             settings,
         }

@@ -125,9 +125,10 @@ impl Logins {
             ],
         };
         let http = Network::new(settings, &self.http).client(endpoint);
+        let mut shows = plan.client.shows;
         let mut pauses = CODE_PAUSES.into_iter();
         loop {
-            let outcome = question.ask(&http, &mut plan.client.shows.clone()).await;
+            let outcome = question.ask(&http, &mut shows).await;
             match (outcome, pauses.next()) {
                 (Err(error), Some(pause)) if error.passes => sleep(pause).await,
                 (outcome, _) => return outcome,

@@ -44,15 +44,15 @@ impl Shared {
         refresh_token: &SecretString,
     ) -> IssueResult<Granted> {
         let Usable { settings, record, generation } = usable;
-        let Client { id, secret, shows, .. } = &record.client;
+        let Client { id, secret, mut shows, .. } = record.client.clone();
         let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
-        let secret = if record.client.is_configured { own_secret } else { secret.clone() };
+        let secret = if record.client.is_configured { own_secret } else { secret };
         let endpoint = &record.endpoints.token;
         let question = Question {
             url: endpoint,
             place: &shown(endpoint),
             audience: &record.issuer,
-            client_id: id,
+            client_id: &id,
             client_secret: &secret.unwrap_or_default(),
             is_chosen: true,
             grant: "refresh_token",
@@ -68,7 +68,7 @@ impl Shared {
                 self.save().await;
             }
         };
-        question.ask_keeping(&http, &mut shows.clone(), keep).await
+        question.ask_keeping(&http, &mut shows, keep).await
     }
 
     /// Notes what an exchange has brought.
