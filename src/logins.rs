@@ -51,6 +51,7 @@ use self::registrations::Registrations;
 use self::store::Store;
 use crate::config::{LoginClient, ResourceParameter, SealKey};
 use crate::http_client::address::shown;
+use crate::metrics::Counter;
 use crate::model::BackendName;
 use crate::model::catalog::hex;
 use crate::oauth::Issue as _;
@@ -82,6 +83,7 @@ pub struct Logins {
     http: http_client::Client,
     /// Logins are not kept at all: the journal is shared with other replicas.
     is_refused: bool,
+    is_reader: bool,
     entries: Mutex<BTreeMap<BackendName, Entry>>,
     flows: Mutex<Flows>,
     /// The logins of the last minutes, the oldest first, for those who wait for their ends.
@@ -131,19 +133,33 @@ impl Logins {
         public_url: Url,
         is_shared: bool,
     ) -> Arc<Self> {
-        let store = Arc::new(Store::new(state, seal_keys));
         Arc::new(Self {
+            is_refused: is_shared,
+            ..Self::open_in(state, seal_keys, public_url, false)
+        })
+    }
+
+    /// The logins for a command that only looks at them, while a daemon may run.
+    pub fn for_reading(state: StateDir, seal_keys: &[SealKey]) -> Arc<Self> {
+        let public_url = Url::parse("http://127.0.0.1").expect("an address");
+        Arc::new(Self::open_in(state, seal_keys, public_url, true))
+    }
+
+    fn open_in(state: StateDir, seal_keys: &[SealKey], public_url: Url, is_reader: bool) -> Self {
+        let store = Arc::new(Store::new(state, seal_keys));
+        Self {
             registrations: Registrations::new(Arc::clone(&store)),
             store,
             public_url,
             http: http_client::new(),
-            is_refused: is_shared,
+            is_refused: false,
+            is_reader,
             entries: Mutex::default(),
             flows: Mutex::default(),
             attempts: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-        })
+        }
     }
 
     /// The login for a connection to `backend`, which may be none yet.
@@ -158,8 +174,8 @@ impl Logins {
             backend.clone(),
             Arc::clone(&self.store),
             self.http.clone(),
-            self.tasks.clone(),
-            self.stop.clone(),
+            (self.tasks.clone(), self.stop.clone()),
+            self.is_reader,
         );
         let grant = Grant(Arc::clone(&shared));
         let tokens = Tokens::new(Some(backend.clone()), grant, MARGIN, self.tasks.clone());
@@ -189,6 +205,8 @@ impl Logins {
             {
                 tokens.seed(kept);
             }
+            // Not earlier: a token would be renewed in place of the one that is kept.
+            shared.announce_settings();
         }
     }
 
@@ -225,6 +243,24 @@ impl Logins {
     pub fn problems(&self, backend: &str) -> Vec<LoginProblem> {
         let shared = self.shared(backend);
         shared.map(|shared| shared.problems(&self.redirect_uri())).unwrap_or_default()
+    }
+
+    /// The login at `backend`, if there is one.
+    pub fn view(&self, backend: &str) -> Option<LoginView> {
+        self.shared(backend)?.view()
+    }
+
+    /// The exchanges of the login at `backend`, by outcome.
+    pub fn refreshes(&self, backend: &str) -> Option<Vec<(&'static str, Counter)>> {
+        Some(self.shared(backend)?.refreshes.cloned())
+    }
+
+    /// Whether the server's refusal leads to an issuer, so that a login may help.
+    pub async fn leads_to_issuer(&self, backend: &str) -> bool {
+        let Some(shared) = self.shared(backend) else { return false };
+        let Some(settings) = shared.settings() else { return false };
+        let challenge = shared.challenge().unwrap_or_else(|| settings.silent());
+        Network::new(&settings, &self.http).leads_to_issuer(&challenge).await
     }
 
     pub fn list(&self) -> Vec<LoginView> {
@@ -473,3 +509,6 @@ async fn keep_fresh(shared: Arc<Shared>, tokens: Arc<Tokens>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

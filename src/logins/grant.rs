@@ -14,6 +14,7 @@ use super::metadata::is_same_issuer;
 use super::record::{Client, LoginState};
 use crate::clock;
 use crate::http_client::address::shown;
+use crate::metrics::RefreshOutcome;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::endpoint::{Granted, Question};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
@@ -141,6 +142,10 @@ impl Issue for Grant {
         let Some(usable) = shared.usable() else {
             return Err(ended("there is no login"));
         };
+        if shared.is_reader() {
+            let why = "its token has expired, and only the daemon renews the login";
+            return Err(IssueError::lasting(why.to_owned()));
+        }
         if let Some(challenge) = challenge
             && !shared.check_issuer(challenge, &usable).await
         {
@@ -151,7 +156,13 @@ impl Issue for Grant {
             shared.end(usable.generation, why).await;
             return Err(ended(why));
         };
-        match shared.refresh(&usable, &refresh_token).await {
+        let outcome = shared.refresh(&usable, &refresh_token).await;
+        shared.count(match &outcome {
+            Ok(_) => RefreshOutcome::Renewed,
+            Err(error) if error.grant_ended || error.client_refused => RefreshOutcome::Ended,
+            Err(_) => RefreshOutcome::Failed,
+        });
+        match outcome {
             Ok(granted) => {
                 shared.take(usable.generation, &granted).await;
                 Ok(granted.issued)

@@ -33,6 +33,7 @@ use crate::clock;
 use crate::config::{LiveSecrets, Secret};
 use crate::http_client;
 use crate::http_client::address::shown;
+use crate::metrics::{ByLabel, RefreshOutcome};
 use crate::model::BackendName;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::{self, Issued};
@@ -67,11 +68,14 @@ pub(super) struct Shared {
     inner: Mutex<Inner>,
     /// Held while the file is written, so that an older record is never written over a newer one.
     writing: AsyncMutex<()>,
+    /// It belongs to a command that only looks: nothing is exchanged, and nothing is written.
+    is_reader: bool,
     /// A person has logged in, or out: the backend may be reached in another way now.
     changes: watch::Sender<()>,
     /// The record may be renewed now, or may not any more.
     states: watch::Sender<()>,
     pub(super) secrets: LiveSecrets,
+    pub(super) refreshes: ByLabel<RefreshOutcome>,
 }
 
 #[derive(Debug, Default)]
@@ -153,8 +157,8 @@ impl Shared {
         backend: BackendName,
         store: Arc<Store>,
         http: http_client::Client,
-        tasks: TaskTracker,
-        stop: CancellationToken,
+        (tasks, stop): (TaskTracker, CancellationToken),
+        is_reader: bool,
     ) -> Arc<Self> {
         let (record, damage) = match store.read(&backend) {
             Ok(record) => (record, None),
@@ -175,9 +179,11 @@ impl Shared {
             stop,
             inner: Mutex::new(Inner { record, damage, ..Inner::default() }),
             writing: AsyncMutex::default(),
+            is_reader,
             changes: watch::Sender::new(()),
             states: watch::Sender::new(()),
             secrets,
+            refreshes: ByLabel::default(),
         })
     }
 
@@ -224,7 +230,6 @@ impl Shared {
             inner.challenge = None;
             inner.wants_login = false;
             inner.looked = None;
-            self.states.send_replace(());
         }
     }
 
@@ -328,6 +333,16 @@ impl Shared {
         usable.is_some_and(|usable| usable.record.refresh.is_some())
     }
 
+    /// Whether nothing is exchanged.
+    pub(super) fn is_reader(&self) -> bool {
+        self.is_reader
+    }
+
+    /// Counts the exchanges of refresh tokens.
+    pub(super) fn count(&self, outcome: RefreshOutcome) {
+        self.refreshes.of(outcome).inc();
+    }
+
     pub(super) fn states(&self) -> watch::Receiver<()> {
         self.states.subscribe()
     }
@@ -346,6 +361,11 @@ impl Shared {
             inner.generation += 1;
         }
         self.save().await;
+    }
+
+    /// Tells the one who renews that there are other settings.
+    pub(super) fn announce_settings(&self) {
+        self.states.send_replace(());
     }
 
     /// Tells the backend's connection, and the one who renews, that there is another login, or none.
@@ -405,6 +425,9 @@ impl Shared {
 
     /// Writes the newest record. When this returns, it is on disk, or a task keeps trying.
     pub(super) async fn save(self: &Arc<Self>) {
+        if self.is_reader {
+            return;
+        }
         if self.write().await || std::mem::replace(&mut self.inner.lock().is_retried, true) {
             return;
         }
