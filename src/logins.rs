@@ -179,6 +179,9 @@ impl Logins {
         );
         let grant = Grant(Arc::clone(&shared));
         let tokens = Tokens::new(Some(backend.clone()), grant, MARGIN, self.tasks.clone());
+        if self.is_reader {
+            return Entry { shared, tokens };
+        }
         let keeper = keep_fresh(Arc::clone(&shared), Arc::clone(&tokens));
         let stop = self.stop.clone();
         self.tasks.spawn(async move {

@@ -30,7 +30,7 @@ use crate::config::{
 use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
 use crate::journal::Postgres;
-use crate::logins::{Login, LoginProblem, LoginSettings, LoginState, LoginView, Logins};
+use crate::logins::{LoginProblem, LoginSettings, LoginState, LoginView, Logins};
 use crate::model::card::Card;
 use crate::model::catalog::{DEFINITION_CURE, Omission};
 use crate::model::{Catalog, Content, globs};
@@ -56,7 +56,6 @@ pub(super) struct Context<'c> {
     turns: Arc<Turns>,
     /// The backends that MCP clients with sessions use at the running daemon, and how long ago.
     sessions: BTreeMap<String, Duration>,
-    logins: Arc<Logins>,
     /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
@@ -69,7 +68,6 @@ impl<'c> Context<'c> {
             launcher: std::env::current_exe().ok(),
             turns: Turns::for_this_machine(),
             sessions,
-            logins: Logins::for_reading(StateDir::new(config.state_dir.clone()), &config.seal_keys),
             mantyxes: RefCell::default(),
         }
     }
@@ -117,13 +115,13 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
             if reached {
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
-                let login = login(check, context, backend);
-                let mut dialer =
-                    mcp::dialer_with(&backend.name, server, launcher, client, login.clone());
+                let logins = login(check, context, backend);
+                let login = logins.as_ref().map(|logins| logins.login(&backend.name));
+                let mut dialer = mcp::dialer_with(&backend.name, server, launcher, client, login);
                 dialer.redact = LiveRedaction::for_backend(backend);
                 let catalog = mcp_server(check, context, &dialer, backend).await;
-                if catalog.is_none() && login.is_some() {
-                    needed_login(check, context, backend).await;
+                if let (None, Some(logins)) = (&catalog, &logins) {
+                    needed_login(check, logins, backend).await;
                 }
                 let rights = context.config.all_rights();
                 if let Some(catalog) = catalog
@@ -170,10 +168,12 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
 
 /// The login that the bridge keeps for the server. It is read, and not renewed: the daemon alone
 /// exchanges refresh tokens.
-fn login(check: &mut Check, context: &Context<'_>, backend: &Backend) -> Option<Arc<Login>> {
+fn login(check: &mut Check, context: &Context<'_>, backend: &Backend) -> Option<Arc<Logins>> {
     let settings = LoginSettings::for_target(&backend.target)?;
-    let logins = &context.logins;
-    let login = logins.login(&backend.name);
+    let state = StateDir::new(context.config.state_dir.clone());
+    let logins = Logins::for_reading(state, &context.config.seal_keys);
+    // So that it is known to `logins` when it gets its settings.
+    drop(logins.login(&backend.name));
     logins.set(BTreeMap::from([(backend.name.clone(), settings)]));
     let name = backend.name.as_str();
     for LoginProblem { message, cure } in logins.problems(name) {
@@ -182,12 +182,12 @@ fn login(check: &mut Check, context: &Context<'_>, backend: &Backend) -> Option<
     if let Some(LoginView { issuer, state: LoginState::Ok, .. }) = logins.view(name) {
         check.begin("login").ok(format!("at {issuer}; the daemon renews it"));
     }
-    Some(login)
+    Some(logins)
 }
 
 /// Says that a person has to log in, if that is what the server's refusal leads to.
-async fn needed_login(check: &mut Check, context: &Context<'_>, backend: &Backend) {
-    let (logins, name) = (&context.logins, backend.name.as_str());
+async fn needed_login(check: &mut Check, logins: &Logins, backend: &Backend) {
+    let name = backend.name.as_str();
     if logins.view(name).is_none() && logins.leads_to_issuer(name).await {
         let cure = format!("run `mantyx-bridge login {name}`");
         check.begin("login").fail("the server wants a login", cure);
