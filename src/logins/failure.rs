@@ -114,7 +114,3 @@ pub(super) fn issuer_error(code: Option<&str>) -> LoginFailure {
         None => refused("the issuer refused the login, with an error that OAuth does not know"),
     }
 }
-
-pub(super) fn not_stored(why: impl Display) -> LoginFailure {
-    refused(format!("the login cannot be kept: {why}; free space, and log in again"))
-}

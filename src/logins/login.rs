@@ -33,7 +33,7 @@ use crate::clock;
 use crate::config::{LiveSecrets, Secret};
 use crate::http_client;
 use crate::http_client::address::shown;
-use crate::metrics::{ByLabel, RefreshOutcome};
+use crate::metrics::{ByLabel, Counter, RefreshOutcome};
 use crate::model::BackendName;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::{self, Issued};
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     /// The record may be renewed now, or may not any more.
     states: watch::Sender<()>,
     pub(super) secrets: LiveSecrets,
-    pub(super) refreshes: ByLabel<RefreshOutcome>,
+    pub(super) refreshes: ByLabel<RefreshOutcome, Counter>,
 }
 
 #[derive(Debug, Default)]

@@ -113,7 +113,7 @@ impl Scene {
 
     /// One call of the server's tool.
     async fn call(&self) -> Value {
-        let event = json!({ "tool": "notion_whoami", "args": {} });
+        let event = json!({ "toolUseId": "tu_1", "name": "notion_whoami", "args": {} });
         self.bridge.api("POST", "/v1/tool-calls", Some(&event.to_string())).await.value()
     }
 
@@ -238,7 +238,8 @@ async fn kill_during_refreshes(times: usize) {
         let slow = [0, 30, 300][round % 3];
         let before = scene.world(json!({ "slow": slow, "expire": true })).await;
         let call = scene.bridge.request("POST", "/v1/tool-calls");
-        let call = call.json(json!({ "tool": "notion_whoami", "args": {} }).to_string());
+        let call = call
+            .json(json!({ "toolUseId": "tu_1", "name": "notion_whoami", "args": {} }).to_string());
         let sent = async {
             call.try_send(scene.bridge.addr()).await.ok();
             std::future::pending::<()>().await;
