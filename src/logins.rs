@@ -44,7 +44,7 @@ use self::callback::{ExpectedIssuer, Return};
 use self::discovery::{Discovery, Network};
 use self::exchange::register;
 use self::failure::LoginResult;
-use self::flows::{Flows, LIFE, MAX_OPEN, Plan, Proof};
+use self::flows::{Flows, LIFE, MAX_OPEN, Plan, Proof, Unreturned};
 use self::login::Shared;
 use self::record::{Client, Endpoints};
 use self::registrations::Registrations;
@@ -294,6 +294,9 @@ impl Logins {
         };
         for client in unreturned {
             self.registrations.doubt(client);
+        }
+        if let Some((issuer, redirect_uri)) = shared.take_refused_client() {
+            self.registrations.doubt(Unreturned { issuer, redirect_uri });
         }
         let network = Network::new(&settings, &self.http);
         let challenge = match shared.challenge() {

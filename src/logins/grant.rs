@@ -173,6 +173,7 @@ impl Issue for Grant {
             }
             Err(error) if error.client_refused => {
                 let why = "the issuer does not know the client any more (invalid_client)";
+                shared.refuse_client();
                 shared.end(usable.generation, why).await;
                 Err(ended(&error.text))
             }

@@ -93,6 +93,8 @@ struct Inner {
     challenge: Option<Challenge>,
     /// The refusal leads to an issuer.
     wants_login: bool,
+    /// The issuer has refused the client of the login: the next login registers another one.
+    is_client_refused: bool,
     looked: Option<Instant>,
     last_used: Option<SystemTime>,
 }
@@ -361,6 +363,20 @@ impl Shared {
             inner.generation += 1;
         }
         self.save().await;
+    }
+
+    /// Notes that the issuer does not know the client any more.
+    pub(super) fn refuse_client(&self) {
+        self.inner.lock().is_client_refused = true;
+    }
+
+    /// The issuer and the redirect URI of a registered client that the issuer has refused.
+    pub(super) fn take_refused_client(&self) -> Option<(String, url::Url)> {
+        let mut inner = self.inner.lock();
+        let is_refused = std::mem::take(&mut inner.is_client_refused);
+        let record = inner.record.as_ref().filter(|record| !record.client.is_configured);
+        let record = record.filter(|_| is_refused)?;
+        Some((record.issuer.clone(), record.client.redirect_uri.clone()))
     }
 
     /// Tells the one who renews that there are other settings.

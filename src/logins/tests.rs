@@ -194,7 +194,7 @@ async fn login_asks_for_a_code_and_exchanges_it_with_its_verifier() {
     assert_eq!(exchange["code"], "canary-code");
     assert_eq!(exchange["client_id"], "c1");
     assert_eq!(exchange["resource"], query["resource"]);
-    let challenge = super::authorization::digest(&exchange["code_verifier"]);
+    let challenge = digest(&exchange["code_verifier"]);
     use base64::Engine as _;
     let challenge = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(challenge);
     assert_eq!(query["code_challenge"], challenge);
