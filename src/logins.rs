@@ -279,7 +279,7 @@ impl Logins {
     }
 
     /// Begins a login at `backend`: finds its issuer, and registers the bridge there if need be.
-    /// `more_scopes` are asked for beside the usual ones.
+    /// `more_scopes` are asked for in addition.
     pub async fn begin(&self, backend: &str, more_scopes: &[String]) -> LoginResult<Begun> {
         if self.is_refused {
             return Err(failure::shared_state());

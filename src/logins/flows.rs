@@ -98,7 +98,7 @@ impl Flows {
     }
 
     /// Closes what has taken too long, and the earlier logins of `again`, which begins another one.
-    /// None of them came back: the issuer may not know the client any more, and show the browser an
+    /// None of them came back: the issuer may have forgotten the client, and show the browser an
     /// error page.
     pub(super) fn close_unreturned(
         &mut self,

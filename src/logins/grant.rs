@@ -172,7 +172,7 @@ impl Issue for Grant {
                 Err(ended(&error.text))
             }
             Err(error) if error.client_refused => {
-                let why = "the issuer does not know the client any more (invalid_client)";
+                let why = "the issuer knows no such client (invalid_client)";
                 shared.refuse_client();
                 shared.end(usable.generation, why).await;
                 Err(ended(&error.text))

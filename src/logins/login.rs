@@ -72,7 +72,7 @@ pub(super) struct Shared {
     is_reader: bool,
     /// A person has logged in, or out: the backend may be reached in another way now.
     changes: watch::Sender<()>,
-    /// The record may be renewed now, or may not any more.
+    /// Whether the record may be renewed has changed.
     states: watch::Sender<()>,
     pub(super) secrets: LiveSecrets,
     pub(super) refreshes: ByLabel<RefreshOutcome, Counter>,
@@ -224,7 +224,7 @@ impl Shared {
         self.inner.lock().settings.clone()
     }
 
-    /// Takes the settings of a new configuration; `None`: the backend takes no login any more.
+    /// Takes the settings of a new configuration; `None`: the backend takes no login now.
     pub(super) fn set(&self, settings: Option<LoginSettings>) {
         let mut inner = self.inner.lock();
         if inner.settings.as_deref() != settings.as_ref() {
@@ -365,7 +365,7 @@ impl Shared {
         self.save().await;
     }
 
-    /// Notes that the issuer does not know the client any more.
+    /// Notes that the issuer has forgotten the client.
     pub(super) fn refuse_client(&self) {
         self.inner.lock().is_client_refused = true;
     }
@@ -423,7 +423,7 @@ impl Shared {
         true
     }
 
-    /// Notes that the login is good for nothing any more.
+    /// Notes that the login has become useless.
     pub(super) async fn end(self: &Arc<Self>, generation: u64, why: &str) {
         let is_it = self.update(generation, |record| {
             record.state = LoginState::Ended;

@@ -23,7 +23,7 @@ words! {
     pub enum LoginState {
         #[default]
         Ok = "ok",
-        /// It is good for nothing any more: a person has to log in again.
+        /// It is useless: a person has to log in again.
         Ended = "ended",
         /// It works, and a call has lacked a scope.
         NeedsScopes = "needs_scopes",

@@ -33,7 +33,7 @@ pub(super) struct Registrations {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The issuer may not know the client any more.
+    /// The issuer may have forgotten the client.
     is_doubtful: bool,
     /// When clients were registered.
     times: VecDeque<Instant>,
@@ -51,7 +51,7 @@ impl Registrations {
         Self { store, entries: Mutex::default(), turn: AsyncMutex::default() }
     }
 
-    /// Notes that the issuer may not know the client any more.
+    /// Notes that the issuer may have forgotten the client.
     pub(super) fn doubt(&self, Unreturned { issuer, redirect_uri }: Unreturned) {
         let mut entries = self.entries.lock();
         entries.entry((issuer, redirect_uri)).or_default().is_doubtful = true;

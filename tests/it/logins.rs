@@ -42,7 +42,7 @@ impl Scene {
         Self::start_with(seconds, "", "").await
     }
 
-    /// `keys` stand in the backend's entry, and `more` beside the sections.
+    /// `keys` stand in the backend's entry, and `more` before the sections.
     async fn start_with(seconds: u64, keys: &str, more: &str) -> Self {
         let issuer = peers::issuer(seconds).await;
         let url = issuer.url();

@@ -65,12 +65,12 @@ pub(crate) struct LoginAttempt {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoginRequest {
-    /// Scopes to ask for beside the usual ones.
+    /// Scopes to ask for in addition.
     #[serde(default)]
     pub(crate) scopes: Vec<String>,
 }
 
-/// How a person goes on.
+/// What a person does next.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoginBegun {
