@@ -186,14 +186,8 @@ impl Daemon {
             config::Upstream::Mantyx(_) => mantyx,
         });
         let audit = config.audit.as_ref().map(audit).transpose()?;
-        let names = Names {
-            addresses,
-            others: config.listen.hosts.clone(),
-            public_url: config.listen.public_url.clone(),
-            tls: tls.clone(),
-        };
-        let is_shared = config.state.is_some();
-        let logins = Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared);
+        let names = Names::new(&config.listen, addresses, tls.clone());
+        let logins = logins(&config, &state, &names);
         let (mut manager, backends) = BackendManager::new(
             launcher,
             state.clone(),
@@ -328,6 +322,13 @@ enum Past {
     Kept(Kept),
     /// The group of replicas that this process joins, and what then happens to its runs.
     Group(Keeper, mpsc::Receiver<Event>),
+}
+
+/// The logins at backends. Replicas would renew the same login, which ends it at many issuers, so
+/// they keep none.
+fn logins(config: &Config, state: &StateDir, names: &Names) -> Arc<Logins> {
+    let is_shared = config.state.is_some();
+    Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared)
 }
 
 fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {

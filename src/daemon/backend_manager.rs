@@ -246,17 +246,22 @@ impl BackendManager {
             self.managed.insert(name, managed);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
+        self.logins.set(self.login_settings());
         let managed = self.managed.iter();
         let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
-        let targets = self.managed.iter().map(|(name, one)| (name, &one.handle.rules.target));
-        let logins = targets
-            .filter_map(|(name, target)| Some((name.clone(), LoginSettings::for_target(target)?)));
-        self.logins.set(logins.collect());
         // In this order, so that every tool on offer can be called.
         self.backends.set(handles.collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
         self.supervise(supervisors);
         changes
+    }
+
+    /// How logins are made at the backends that take one.
+    fn login_settings(&self) -> BTreeMap<BackendName, LoginSettings> {
+        let targets = self.managed.iter().map(|(name, one)| (name, &one.handle.rules.target));
+        let settings = targets
+            .filter_map(|(name, target)| Some((name.clone(), LoginSettings::for_target(target)?)));
+        settings.collect()
     }
 
     /// Runs supervisors, each with the bundled agent that ends with it.

@@ -93,6 +93,11 @@ impl Names {
 }
 
 impl Names {
+    pub(super) fn new(listen: &Listen, addresses: Vec<SocketAddr>, tls: Option<Arc<Tls>>) -> Self {
+        let (others, public_url) = (listen.hosts.clone(), listen.public_url.clone());
+        Self { addresses, others, public_url, tls }
+    }
+
     /// How browsers reach the bridge. It is never taken from a request's `Host`: the sender of a
     /// request could then choose where an issuer sends a code.
     pub(super) fn public_url(&self) -> Url {
