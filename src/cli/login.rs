@@ -79,7 +79,7 @@ fn path(backend: &str) -> String {
 /// What a person does next.
 fn invitation(backend: &str, begun: &LoginBegun, is_terminal: bool) -> String {
     let LoginBegun { url, issuer_url, issuer, .. } = begun;
-    let host = issuer.split("://").last().unwrap_or_default();
+    let host = issuer.split("://").last().unwrap_or_default().trim_end_matches('/');
     let paste = if is_terminal { ", or paste the last address here" } else { "" };
     let mut text =
         format!("{backend} wants a login at {host}. Open {url} within 10 minutes{paste}:\n");

@@ -20,7 +20,7 @@ use super::{Logins, registration};
 use crate::error_chain::error_chain;
 use crate::http_client::address::shown;
 use crate::oauth::IssueError;
-use crate::oauth::endpoint::{Granted, PATIENCE, Question};
+use crate::oauth::endpoint::{Granted, PATIENCE, Question, Shows};
 use crate::{clock, http_client};
 
 /// The largest answer of a registration endpoint, in bytes.
@@ -48,7 +48,8 @@ impl Logins {
             (Arc::clone(&entry.shared), Arc::clone(&entry.tokens))
         };
         let settings = shared.settings().ok_or_else(gone)?;
-        let granted = self.granted(&settings, &plan, code).await.map_err(|error| {
+        let mut shows = plan.client.shows;
+        let granted = self.granted(&settings, &plan, code, &mut shows).await.map_err(|error| {
             if error.client_refused && !plan.client.is_configured {
                 self.registrations.doubt(Unreturned {
                     issuer: plan.issuer.name.clone(),
@@ -78,7 +79,7 @@ impl Logins {
             issuer: plan.issuer.name,
             endpoints: plan.endpoints,
             resource: plan.resource,
-            client: plan.client,
+            client: Client { shows, ..plan.client },
             scopes,
             missing_scopes: Vec::new(),
             refresh: granted.refresh_token,
@@ -97,12 +98,14 @@ impl Logins {
         Ok(())
     }
 
-    /// Asks for tokens. Where the endpoint gives no answer, the code is shown again while it lives.
+    /// Asks for tokens; `shows` becomes the way in which the client's secret was taken. Where the
+    /// endpoint gives no answer, the code is shown again while it lives.
     async fn granted(
         &self,
         settings: &LoginSettings,
         plan: &Plan,
         code: &SecretString,
+        shows: &mut Shows,
     ) -> Result<Granted, IssueError> {
         let endpoint = &plan.endpoints.token;
         let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
@@ -114,7 +117,8 @@ impl Logins {
             audience: &plan.issuer.name,
             client_id: &plan.client.id,
             client_secret: &secret.unwrap_or_default(),
-            is_chosen: true,
+            // Some issuers take a secret in another way than they have registered it for.
+            is_chosen: settings.client.is_chosen && plan.client.is_configured,
             grant: "authorization_code",
             fields: &[
                 ("code", Some(code.expose_secret())),
@@ -125,10 +129,9 @@ impl Logins {
             ],
         };
         let http = Network::new(settings, &self.http).client(endpoint);
-        let mut shows = plan.client.shows;
         let mut pauses = CODE_PAUSES.into_iter();
         loop {
-            let outcome = question.ask(&http, &mut shows).await;
+            let outcome = question.ask(&http, shows).await;
             match (outcome, pauses.next()) {
                 (Err(error), Some(pause)) if error.passes => sleep(pause).await,
                 (outcome, _) => return outcome,
