@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
-use self::backend_manager::BackendManager;
+use self::backend_manager::{BackendManager, inner_listener};
 pub(crate) use self::backend_manager::{identity, source};
 pub use self::reload::Reload;
 use self::reload::{Names, Reloader};
@@ -187,7 +187,7 @@ impl Daemon {
         });
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let names = Names::new(&config.listen, addresses, tls.clone());
-        let logins = logins(&config, &state, &names);
+        let logins = names.logins(&config, state.clone());
         let (mut manager, backends) = BackendManager::new(
             launcher,
             state.clone(),
@@ -322,13 +322,6 @@ enum Past {
     Kept(Kept),
     /// The group of replicas that this process joins, and what then happens to its runs.
     Group(Keeper, mpsc::Receiver<Event>),
-}
-
-/// The logins at backends. Replicas would renew the same login, which ends it at many issuers, so
-/// they keep none.
-fn logins(config: &Config, state: &StateDir, names: &Names) -> Arc<Logins> {
-    let is_shared = config.state.is_some();
-    Logins::new(state.clone(), &config.seal_keys, names.public_url(), is_shared)
 }
 
 fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {
@@ -518,13 +511,6 @@ fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
     let absent =
         error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == no_family;
     absent && config::only_with_ipv6(address)
-}
-
-/// A listener on loopback for a part that lives inside the process.
-async fn inner_listener() -> io::Result<(TcpListener, Url)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}/", listener.local_addr()?);
-    Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
 }
 
 fn inner(source: io::Error) -> StartError {

@@ -35,6 +35,9 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two tokens that are fetched because of a lifetime. Without it, an
 /// issuer with `expires_in: 0`, or 1, would be asked by every request.
 const FLOOR: Duration = Duration::from_secs(5);
+/// How many tokens a request is given in place of one that the peer has refused, while each expires
+/// before the peer sees it.
+const MAX_REPLACEMENTS: usize = 3;
 /// The waits after a failure that may pass by itself, and the wait after one that a person has to
 /// resolve.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -218,13 +221,23 @@ impl<I: Issue> Tokens<I> {
         if token.is_none() && !tokens.issuer.answers_refusal(&hint) {
             return Ok(response);
         }
-        let fresh = tokens.replace(token.as_ref(), hint).await?;
-        headers.insert(AUTHORIZATION, fresh.value.clone());
-        let response = send(headers).await?;
-        match response.status() {
-            StatusCode::UNAUTHORIZED => Err(TokenError::Refused.into()),
-            _ => Ok(response),
+        let mut refused = (token, hint);
+        for _ in 0..MAX_REPLACEMENTS {
+            let (token, hint) = refused;
+            let fresh = tokens.replace(token.as_ref(), hint).await?;
+            headers.insert(AUTHORIZATION, fresh.value.clone());
+            let response = send(headers.clone()).await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                tokens.issuer.note(&response);
+                return Ok(response);
+            }
+            // A token of two seconds may have expired on its way to a busy peer.
+            if !fresh.has_expired(Instant::now()) {
+                break;
+            }
+            refused = (Some(fresh), I::hint(&response));
         }
+        Err(TokenError::Refused.into())
     }
 
     /// Takes a token that the issuer has given in another way, such as for a person's consent.

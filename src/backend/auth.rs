@@ -1,5 +1,5 @@
-//! The OAuth tokens of one backend: by the client credentials grant, or of the login that the bridge
-//! keeps for it.
+//! The OAuth tokens of one backend: by the client credentials grant, or of the login that the
+//! bridge keeps for it.
 //!
 //! Must not: keep a token ([`crate::oauth`] does), send one anywhere, or show one.
 

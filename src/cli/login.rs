@@ -163,7 +163,10 @@ async fn connected(client: &Client, backend: &str) -> Outcome<Result<usize, Stri
         if state == "ready" {
             return Ok(Ok(tools));
         }
-        if Instant::now() >= end {
+        let list: LoginList = parse(&client.get("/v1/logins", client.operator()).await?)?;
+        let login = list.logins.into_iter().find(|login| login.backend == backend);
+        let is_ok = login.is_some_and(|login| login.state == "ok");
+        if !is_ok || Instant::now() >= end {
             return Ok(Err(state));
         }
         sleep_until((Instant::now() + POLL).min(end)).await;

@@ -8,12 +8,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
+use url::Url;
 
-use super::inner_listener;
 use crate::backend::a2a::{A2aDialer, Conversations, Threads};
 use crate::backend::calls::{BackendHandle, BackendHandles, Backends};
 use crate::backend::circuit_breaker::CircuitBreaker;
@@ -378,6 +379,13 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
         idle_stop: backend.start.idle_stop,
         rank: Rank::new(backend.required, backend.place),
     }
+}
+
+/// A listener on loopback for a part that lives inside the process.
+pub(super) async fn inner_listener() -> io::Result<(TcpListener, Url)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
 }
 
 /// How the bridge reaches a backend, without secrets.

@@ -22,6 +22,7 @@ use crate::error_chain::error_chain;
 use crate::http::api::{Flaw, Loaded};
 use crate::http::auth::hosts::Hosts;
 use crate::http::service::Service;
+use crate::logins::Logins;
 use crate::model::BackendName;
 use crate::runtimes::Runtimes;
 use crate::settings::Settings;
@@ -98,9 +99,16 @@ impl Names {
         Self { addresses, others, public_url, tls }
     }
 
+    /// The logins at backends. Replicas would renew the same login, which ends it at many issuers,
+    /// so they keep none.
+    pub(super) fn logins(&self, config: &Config, state: StateDir) -> Arc<Logins> {
+        let is_shared = config.state.is_some();
+        Logins::new(state, &config.seal_keys, self.public_url(), is_shared)
+    }
+
     /// How browsers reach the bridge. It is never taken from a request's `Host`: the sender of a
     /// request could then choose where an issuer sends a code.
-    pub(super) fn public_url(&self) -> Url {
+    fn public_url(&self) -> Url {
         if let Some(url) = &self.public_url {
             return url.clone();
         }

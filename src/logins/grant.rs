@@ -24,8 +24,8 @@ use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 pub struct Grant(pub(super) Arc<Shared>);
 
 impl Shared {
-    /// Ends the login if the server names another issuer by now: its refresh token is no business of
-    /// that one, and the old issuer's tokens are refused.
+    /// Ends the login if the server names another issuer by now, which refuses the tokens of the
+    /// earlier one.
     async fn check_issuer(self: &Arc<Self>, challenge: &Challenge, usable: &Usable) -> bool {
         let network = Network::new(&usable.settings, &self.http);
         let Ok(Some(metadata)) = network.resource(challenge).await else { return true };

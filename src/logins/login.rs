@@ -379,12 +379,12 @@ impl Shared {
         Some((record.issuer.clone(), record.client.redirect_uri.clone()))
     }
 
-    /// Tells the one who renews that there are other settings.
+    /// Tells the renewal that there are other settings.
     pub(super) fn announce_settings(&self) {
         self.states.send_replace(());
     }
 
-    /// Tells the backend's connection, and the one who renews, that there is another login, or none.
+    /// Tells the backend's connection and the renewal that there is another login, or none.
     pub(super) fn announce(&self) {
         self.changes.send_replace(());
         self.states.send_replace(());

@@ -33,8 +33,8 @@ pub(super) enum AuthPlace {
     Agent,
 }
 
-/// Whether a person logs in for the client. An agent without a secret lacks it: no person can log in
-/// for one.
+/// Whether a person logs in for the client. An agent without a secret lacks it: no person can log
+/// in for one.
 fn is_login(oauth: &file_format::BackendOauth, place: AuthPlace) -> bool {
     match oauth.login {
         Some(_) => true,
