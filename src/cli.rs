@@ -224,8 +224,8 @@ enum Command {
     Trust(trust::Settings),
     /// Logs in for the bridge at the issuer of an MCP server's tokens
     ///
-    /// Prints an address to open in a browser, and waits. The bridge keeps the login and renews it. On
-    /// a terminal, it also takes the address at which a browser on another machine has ended.
+    /// Prints an address to open in a browser, and waits. The bridge keeps the login and renews it.
+    /// On a terminal, it also takes the address at which a browser on another machine has ended.
     #[command(after_help = "Example: mantyx-bridge login notion")]
     Login(login::LoginArguments),
     /// Removes the bridge's login at a backend, here and at its issuer

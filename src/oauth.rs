@@ -35,6 +35,9 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two tokens that are fetched because of a lifetime. Without it, an
 /// issuer with `expires_in: 0`, or 1, would be asked by every request.
 const FLOOR: Duration = Duration::from_secs(5);
+/// A token that is refused so shortly before its end counts as expired: issuers count whole seconds,
+/// and their answers take a while.
+const GRACE: Duration = Duration::from_secs(2);
 /// How many tokens a request is given in place of one that the peer has refused, while each expires
 /// before the peer sees it.
 const MAX_REPLACEMENTS: usize = 3;
@@ -232,7 +235,7 @@ impl<I: Issue> Tokens<I> {
                 return Ok(response);
             }
             // A token of two seconds may have expired on its way to a busy peer.
-            if !fresh.has_expired(Instant::now()) {
+            if !fresh.has_expired(Instant::now() + GRACE) {
                 break;
             }
             refused = (Some(fresh), I::hint(&response));
@@ -317,7 +320,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(Next::Use(token));
         }
         if let Some(token) = state.token.clone().filter(|token| is_same(refused, token)) {
-            if token.has_expired(now) {
+            if token.has_expired(now + GRACE) {
                 // The token had expired, so the peer's refusal says nothing against fresh tokens.
                 let at = token.issued + FLOOR;
                 if now < at {

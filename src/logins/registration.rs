@@ -24,11 +24,12 @@ const ERRORS: [&str; 6] = [
 ];
 
 /// The ways to authenticate, in the order of preference. A client without a secret has nothing that
-/// could leak.
+/// could leak. In the body before in the header: some servers want `client_id` in the body in any
+/// case.
 const METHODS: [(&str, Shows); 3] = [
     ("none", Shows::Nothing),
-    ("client_secret_basic", Shows::InHeader),
     ("client_secret_post", Shows::InBody),
+    ("client_secret_basic", Shows::InHeader),
 ];
 
 /// The way to authenticate at an issuer that lists `methods`; without a list, none is needed.
