@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
