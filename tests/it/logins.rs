@@ -201,7 +201,7 @@ async fn person_logs_in_once_and_the_bridge_keeps_the_login_over_a_restart() {
 /// The issuer ends a login whose refresh token it sees twice.
 #[tokio::test]
 async fn tokens_of_two_seconds_under_64_calls_at_once_are_renewed_without_a_reuse() {
-    let scene = Scene::start(2).await;
+    let scene = Scene::start_with(2, ", concurrency: 64", "").await;
     scene.log_in().await;
     // Each token is refused two seconds after it was issued, and calls wait for the next one.
     while scene.world(json!({})).await["refreshes"].as_u64() < Some(4) {
