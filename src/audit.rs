@@ -85,7 +85,7 @@ pub struct Arguments {
 
 /// What a person was asked about a call.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Asked {
+pub struct PersonAnswers {
     /// Only for a call that needed approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
@@ -114,7 +114,7 @@ struct AuditLine<'a> {
     outcome: &'a str,
     ms: u64,
     #[serde(flatten)]
-    asked: &'a Asked,
+    asked: &'a PersonAnswers,
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +150,7 @@ impl Audit {
     }
 
     /// Logs the outcome of `call` in a word, with a person's decisions. Never waits.
-    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &Asked) {
+    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &PersonAnswers) {
         let line = AuditLine {
             time: clock::rfc3339(clock::now()),
             call,

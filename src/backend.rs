@@ -20,6 +20,7 @@ pub mod program;
 pub mod registry;
 pub mod seat;
 pub mod supervisor;
+pub mod switch;
 mod trust;
 pub mod turns;
 

@@ -79,7 +79,7 @@ struct Used {
     /// The bytes that are held for each app.
     by_app: HashMap<AppName, Counts>,
     /// The last refusal for lack of room, and the state at that time.
-    refused: Option<(Instant, Shortage)>,
+    last_refusal: Option<(Instant, Shortage)>,
 }
 
 /// The state of the budget when there was no room.
@@ -157,8 +157,8 @@ impl Budget {
     /// The state at the last refusal for lack of room, if that was within `time`.
     pub fn shortage(&self, time: Duration) -> Option<Shortage> {
         let used = self.used.lock();
-        let (at, shortage) = used.refused.as_ref()?;
-        (at.elapsed() < time).then(|| shortage.clone())
+        let (at, shortage) = used.last_refusal.as_ref()?;
+        if at.elapsed() < time { Some(shortage.clone()) } else { None }
     }
 }
 
@@ -166,7 +166,8 @@ impl Used {
     fn note_refusal(&mut self) {
         let sums = self.by_app.iter().map(|(app, counts)| (app.clone(), counts.iter().sum()));
         let most = sums.max_by_key(|(_, bytes)| *bytes);
-        self.refused = Some((Instant::now(), Shortage { used: self.counts.iter().sum(), most }));
+        let used = self.counts.iter().sum();
+        self.last_refusal = Some((Instant::now(), Shortage { used, most }));
     }
 }
 
@@ -228,24 +229,24 @@ impl Held {
             && with(Part::Small, used.counts[Part::Small as usize]) <= ROOM_OF_SMALL
         {
             Some(Part::Small)
-        } else {
+        } else if self.last.is_some() && bytes <= LAST && all <= self.budget.room + LAST {
             // Bytes that had to be held beyond `ROOM` reduce this room.
-            let fits = bytes <= LAST && all <= self.budget.room + LAST;
-            (self.last.is_some() && fits).then_some(Part::Last)
+            Some(Part::Last)
+        } else {
+            None
         }
     }
 
     /// Records that it holds `bytes` of `part`.
     fn count(&mut self, used: &mut Used, bytes: usize, part: Part) {
-        let move_over = |counts: &mut Counts| {
-            counts[self.part as usize] -= self.bytes;
-            counts[part as usize] += bytes;
-        };
-        move_over(&mut used.counts);
+        let (old, new) = ((self.part as usize, self.bytes), (part as usize, bytes));
+        used.counts[old.0] -= old.1;
+        used.counts[new.0] += new.1;
         if let Some(app) = &self.app {
-            let of_app = used.by_app.entry(app.clone()).or_default();
-            move_over(of_app);
-            if *of_app == Counts::default() {
+            let app_counts = used.by_app.entry(app.clone()).or_default();
+            app_counts[old.0] -= old.1;
+            app_counts[new.0] += new.1;
+            if *app_counts == Counts::default() {
                 used.by_app.remove(app);
             }
         }
@@ -268,12 +269,12 @@ impl Held {
     /// Sets the share to `bytes`, whatever room there is: for a buffer with a small limit of its
     /// own, which cannot wait. The first [`CHUNKS`] bytes of a stream are not counted.
     pub fn follow(&mut self, bytes: usize) {
-        let counted = counted(bytes);
-        if counted > self.bytes {
-            self.insist(counted);
-        } else if counted < self.bytes {
+        let share = counted(bytes);
+        if share > self.bytes {
+            self.insist(share);
+        } else if share < self.bytes {
             // Shrinking always succeeds.
-            let _given_back = self.try_resize(counted);
+            let _fits = self.try_resize(share);
         }
     }
 

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::backend::registry::Registry;
-use crate::model::{BackendName, Catalog, Content, Feature, Features, Gone, Identity};
-use crate::state_dir::{StateDir, check_format};
+use crate::model::{BackendName, Catalog, Content, Feature, Features, FormerTool, Identity};
+use crate::state_dir::{StateDir, check_format, has_later_format};
 
 /// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ struct File<'a> {
     server_info: Option<&'a RawValue>,
     /// The places of tools that are no longer listed.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-    gone: Cow<'a, [Gone]>,
+    gone: Cow<'a, [FormerTool]>,
     /// For an MCP server: its [`FeatureLists`]. They are read by themselves, so that damage in them
     /// does not take the tools away.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -64,14 +64,14 @@ struct FeatureLists<'a> {
 
 /// What is kept of one backend.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredCatalog {
     pub catalog: Arc<Catalog>,
     pub features: Arc<Features>,
 }
 
 /// The content of a file.
 #[derive(Debug)]
-pub struct Stored {
+pub struct CatalogFile {
     pub identity: Identity,
     pub catalog: Catalog,
     /// Or why they cannot be read.
@@ -79,7 +79,7 @@ pub struct Stored {
 }
 
 /// What is stored of `name`, if it belongs to `identity`.
-pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<Kept> {
+pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<StoredCatalog> {
     let text = match state.read_kept(&file(name)) {
         Ok(text) => text?,
         Err(error) => {
@@ -93,7 +93,7 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
                 warn!(backend = %name, error, "the stored resources and prompts are damaged and are ignored");
                 Features::default()
             });
-            Some(Kept { catalog: Arc::new(stored.catalog), features: Arc::new(features) })
+            Some(StoredCatalog { catalog: Arc::new(stored.catalog), features: Arc::new(features) })
         }
         Ok(_) => {
             debug!(backend = %name, "the stored catalog belongs to another peer and is ignored");
@@ -243,7 +243,12 @@ fn read_features(text: &str) -> Result<Features, String> {
     features.left_out().map_or(Ok(features), Err)
 }
 
-pub fn read(text: &str) -> Result<Stored, String> {
+/// Whether a later version wrote this file, in a form that this one does not know.
+pub fn is_later(text: &str) -> bool {
+    has_later_format(text, VERSION)
+}
+
+pub fn read(text: &str) -> Result<CatalogFile, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     check_format(file.version, VERSION)?;
     let identity = Identity(file.identity.to_owned());
@@ -262,7 +267,7 @@ pub fn read(text: &str) -> Result<Stored, String> {
         (None, Some(card)) => Catalog::a2a(card.to_owned()),
         _ => return Err("it holds neither tools nor a card".to_owned()),
     };
-    Ok(Stored { identity, catalog, features })
+    Ok(CatalogFile { identity, catalog, features })
 }
 
 #[cfg(test)]

@@ -4,13 +4,17 @@
 //!
 //! Must not: hold code that another part of the daemon needs.
 
+mod add;
 mod approvals;
 mod call;
 mod check;
 mod client;
+mod commands;
 mod complete;
+mod connect;
 mod demo;
 mod doctor;
+mod edit;
 mod failures;
 mod import;
 mod init;
@@ -20,7 +24,9 @@ mod mcp;
 mod open;
 mod page;
 mod run;
+mod secret;
 mod serve;
+mod service;
 mod signals;
 mod status;
 mod terminal;
@@ -55,7 +61,7 @@ use crate::telemetry::LogFormat;
 /// every call of them.
 #[derive(Debug, Parser)]
 #[command(name = "mantyx-bridge", version, arg_required_else_help = true)]
-#[command(after_help = "Begin with `mantyx-bridge demo`: it needs no account and no network.")]
+#[command(after_help = include_str!("cli/examples/all.txt"))]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -64,6 +70,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
 struct Global {
     /// The configuration [default: $MANTYX_BRIDGE_CONFIG, ./bridge.yaml, then
     /// mantyx-bridge/bridge.yaml in ~/.config or /etc]
@@ -87,6 +94,9 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the daemon
+    ///
+    /// SIGHUP reads bridge.yaml and its secrets again. SIGTERM or SIGINT (Ctrl-C) stops the daemon:
+    /// it lets running calls finish for up to 30 s. A second one drops them.
     #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
     /// Reads the configuration, and shows what would run, or each mistake and its place
@@ -95,7 +105,7 @@ enum Command {
         /// Prints JSON
         #[arg(long)]
         json: bool,
-        /// Shows in place of that what would become of a call: whether it is made, and which rule
+        /// Shows only what the rules decide on a call: whether the bridge makes it, and which rule
         /// refuses it or asks a person. TOOL is its name for the model, or BACKEND/TOOL
         #[arg(long, num_args = 2, value_names = ["TOOL", "JSON"], conflicts_with = "json")]
         explain: Option<Vec<String>>,
@@ -185,9 +195,10 @@ enum Command {
     /// connections, pins and approvals. It comes back when the daemon is restarted.
     #[command(after_help = "Example: mantyx-bridge mcp --print claude")]
     Mcp {
-        /// Prints the entry for this program's list of MCP servers, and ends
-        #[arg(long, value_name = "PROGRAM", value_parser = ["claude", "cursor", "vscode"])]
-        print: Option<String>,
+        /// Prints the entry for this program's list of MCP servers, names the file that it goes
+        /// into, and ends
+        #[arg(long, value_name = "PROGRAM")]
+        print: Option<connect::Product>,
         /// The app of bridge.yaml whose rights the client gets, in place of the one that may use
         /// most
         #[arg(long, value_name = "NAME")]
@@ -215,7 +226,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Shows what backends tell the model that you have not accepted, and accepts it
+    /// Shows the tools and descriptions that backends have changed, and accepts them
     ///
     /// The bridge accepts what an MCP server or an A2A agent says first. `pin` in its entry says
     /// what the bridge does with later changes.
@@ -274,6 +285,33 @@ enum Command {
         /// The file: JSON with or without comments, YAML, or TOML
         file: PathBuf,
     },
+    /// Adds an MCP server to bridge.yaml: a program, or a URL
+    ///
+    /// Only the new entry's bytes change. The change is shown and checked, and you are asked. A
+    /// daemon that runs takes it by itself.
+    #[command(after_help = include_str!("cli/examples/add.txt"))]
+    Add(add::Settings),
+    /// Removes an MCP server, an A2A agent or a local tool from bridge.yaml
+    ///
+    /// Only the entry's bytes change. The change is shown and checked, and you are asked.
+    #[command(after_help = "Example: mantyx-bridge remove fs")]
+    Remove(add::Removal),
+    /// Puts the bridge into another program's list of MCP servers
+    ///
+    /// Runs the program's own command if it has one, and changes its file otherwise. What is run or
+    /// changed is shown, and you are asked. No token is written there.
+    #[command(after_help = "Examples:\n  mantyx-bridge connect claude-code\n  mantyx-bridge \
+           connect cursor --app cursor")]
+    Connect(connect::Settings),
+    /// Takes the bridge out of another program's list of MCP servers
+    #[command(after_help = "Example: mantyx-bridge disconnect claude-code")]
+    Disconnect(connect::Disconnection),
+    /// Keeps secrets for `${secret:NAME}` in bridge.yaml
+    #[command(after_help = "Example: mantyx-bridge secret set MANTYX_API_KEY")]
+    Secret(secret::Settings),
+    /// Has systemd run the daemon, for you or for the machine
+    #[command(after_help = "Example: mantyx-bridge service install")]
+    Service(service::Settings),
     /// Prints the completion script for a shell
     #[command(after_help = "Example: mantyx-bridge completions bash \\
            > ~/.local/share/bash-completion/completions/mantyx-bridge")]
@@ -348,8 +386,11 @@ type Outcome<T = ()> = Result<T, Failure>;
 
 /// The subcommands that ask no daemon, and those that need no configuration either.
 const WITHOUT: [(&str, &[&str]); 2] = [
-    ("serve check doctor token", &["url", "token_file"]),
-    ("demo init import completions man demo-mcp-server", &["config", "url", "token_file"]),
+    ("serve check doctor token add remove connect secret service", &["url", "token_file"]),
+    (
+        "demo init import disconnect completions man demo-mcp-server",
+        &["config", "url", "token_file"],
+    ),
 ];
 
 /// The command line. The help of a subcommand has only the options that it takes.
@@ -445,18 +486,18 @@ fn place_of(
     }
     let config = global.config.as_deref();
     let errors = match find(config, env).and_then(|file| Contact::load(&file, env, app)) {
-        Ok(contact) => return Ok(Place::Configured(contact)),
+        Ok(contact) => return Ok(Place::Configured(Box::new(contact))),
         Err(errors) => errors,
     };
     // A daemon keeps running while its file is being edited.
     let names_file = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let daemon = if !names_file && app.is_none() { Place::left(env)? } else { None };
+    let daemon = if !names_file && app.is_none() { Place::noted(env)? } else { None };
     let Some(daemon) = daemon else {
         let exists = find(config, env).is_ok_and(|file| file.exists());
         let hint = if exists { UNTIL_THEN } else { "" };
         return Err(Failure::Usage(format!("{errors}{hint}")));
     };
-    if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &daemon) {
+    if let (Ok(_), Place::Noted { url, .. }) = (find(config, env), &daemon) {
         // The file may be another daemon's than the one that is found without it.
         if changes {
             return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
@@ -505,7 +546,9 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&place()?, &tool, &arguments, json))
         }
-        Command::Mcp { print: Some(program), app } => mcp::entry(&program, config, app.as_deref()),
+        Command::Mcp { print: Some(product), app } => {
+            connect::entry::print(product, config, app.as_deref(), &env)
+        }
         Command::Mcp { print: None, app } => block_on(mcp::mcp(place_of(app.as_deref())?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&place()?, settings)),
         Command::Run(settings) => block_on(run::run(&place()?, settings)),
@@ -522,6 +565,12 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Init(settings) => init::init(&settings, &env),
         Command::Import { file } => import::import(&file, &env),
+        Command::Add(settings) => add::add(&settings, config, &env),
+        Command::Remove(removal) => add::remove(&removal, config, &env),
+        Command::Connect(settings) => connect::connect(&settings, config, &env),
+        Command::Disconnect(settings) => connect::disconnect(&settings, &env),
+        Command::Secret(settings) => secret::secret(settings, config, &env),
+        Command::Service(settings) => service::service(&settings, config, &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {

@@ -21,9 +21,9 @@ pub mod scalars;
 mod secrets;
 mod validate;
 pub mod value;
+mod written;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use self::deserialize::{At, List, Named};
 use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
-pub use self::file::{ConfigFile, find};
+pub use self::file::{ConfigFile, find, without_secrets};
 pub use self::oauth::{ClientCredentials, LoginClient, OauthClient, ResourceParameter, SealKey};
 pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
@@ -55,6 +55,7 @@ use self::scalars::{
 };
 pub use self::secrets::{LiveSecrets, Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
+pub use self::written::Written;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -490,6 +491,8 @@ pub struct A2a {
     pub binding: Option<A2aBinding>,
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
+    /// Whether each message waits for its reply until the task is done: no stream, no polls.
+    pub blocking: bool,
     pub oauth: Option<Arc<ClientCredentials>>,
     pub tls: Option<Tls>,
     /// The required signers of the card; `None`: signatures are not checked.
@@ -549,39 +552,6 @@ pub enum Action {
     Command(Program),
     /// Executes nothing: a call's arguments are its result.
     Internal,
-}
-
-/// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.
-///
-/// `Debug` and `Display` show the text, since the value may hold a secret.
-#[derive(Clone, PartialEq, Eq, derive_more::Debug, derive_more::Deref, derive_more::Display)]
-#[debug("{shown:?}")]
-#[display("{shown}")]
-pub struct Written<T> {
-    #[deref]
-    value: T,
-    shown: String,
-}
-
-impl<T> Written<T> {
-    pub fn new(value: T, shown: String) -> Self {
-        Self { value, shown }
-    }
-}
-
-/// A value without a secret is shown as it is.
-impl<T: fmt::Display> From<T> for Written<T> {
-    fn from(value: T) -> Self {
-        let shown = value.to_string();
-        Self { value, shown }
-    }
-}
-
-/// Lets arguments go into `Command::args` as they are.
-impl AsRef<std::ffi::OsStr> for Written<String> {
-    fn as_ref(&self) -> &std::ffi::OsStr {
-        self.value.as_ref()
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! Must not: hold logic beyond this order.
 
 mod backend_manager;
+mod port_holder;
 mod reload;
 
 use std::io;
@@ -41,7 +42,7 @@ use crate::http::server;
 use crate::http::server::socket_activation::{ActivatedSocket, ActivationError};
 use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
-use crate::journal::record::Kept;
+use crate::journal::record::StoredRecords;
 use crate::journal::{Event, Journal, Keeper, StoreError};
 use crate::logins::Logins;
 use crate::run_store::RunStore;
@@ -113,16 +114,21 @@ pub enum StartError {
     Tls(#[from] FileError),
     #[error(transparent)]
     ActivatedSocket(#[from] ActivationError),
-    #[error("cannot listen on {address}; {}", listen_cure(source))]
-    Listen { address: String, source: io::Error },
+    #[error("cannot listen on {address}; {cure}")]
+    Listen { address: String, cure: String, source: io::Error },
 }
 
-fn listen_cure(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "is another bridge running there?",
-        io::ErrorKind::NotFound => "make its directory, which is missing, or change `listen`",
-        _ => "change `listen`, or what stands in its way",
-    }
+/// The error of an address that cannot be listened on. Who has it is looked up at once: later, it
+/// may be free.
+fn cannot_listen(address: String, source: io::Error) -> StartError {
+    let cure = match source.kind() {
+        io::ErrorKind::AddrInUse => port_holder::cure(&address),
+        io::ErrorKind::NotFound => {
+            "make its directory, which is missing, or change `listen`".to_owned()
+        }
+        _ => "change `listen`, or what stands in its way".to_owned(),
+    };
+    StartError::Listen { address, cure, source }
 }
 
 /// What the daemon needs in addition to its configuration.
@@ -180,10 +186,7 @@ impl Daemon {
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
         let mantyx = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
-        let upstream = Arc::new(match config.upstream {
-            config::Upstream::Sandbox { .. } => mantyx.in_sandbox(),
-            config::Upstream::Mantyx(_) => mantyx,
-        });
+        let upstream = client_of(mantyx, &config.upstream);
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let names = Names::new(&config.listen, addresses, tls.clone());
         let logins = names.logins(&config, state.clone());
@@ -225,10 +228,7 @@ impl Daemon {
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, requests.clone()));
-        for listener in listeners {
-            let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
-            front.spawn("listener", serving);
-        }
+        spawn_listeners(&mut front, listeners, &service);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader =
@@ -318,7 +318,7 @@ impl Daemon {
 /// What the runs begin with.
 enum Past {
     /// What an earlier process has left.
-    Kept(Kept),
+    Records(StoredRecords),
     /// The group of replicas that this process joins, and what then happens to its runs.
     Group(Keeper, mpsc::Receiver<Event>),
 }
@@ -336,7 +336,7 @@ fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartEr
     let (Some(postgres), config::Upstream::Mantyx(mantyx)) = (&config.state, &config.upstream)
     else {
         let (journal, kept) = Journal::open(&path, state.has_been_used()).map_err(failed)?;
-        return Ok((journal, Past::Kept(kept)));
+        return Ok((journal, Past::Records(kept)));
     };
     let upstream = mantyx.base_url.to_string();
     let opened = Journal::replicated(postgres.clone(), upstream, &path);
@@ -347,7 +347,7 @@ fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartEr
 /// Restores the runs of an earlier process, or begins as a replica.
 async fn restore(back: &mut Tasks, runs: &Arc<RunStore>, past: Past) {
     match past {
-        Past::Kept(kept) => {
+        Past::Records(kept) => {
             if kept.runs.iter().any(|run| run.routes.is_none()) {
                 // The journal has lost the routes of these runs; they get the tools that their
                 // backends have now.
@@ -462,7 +462,7 @@ async fn listeners(
     tls: Option<&Arc<Tls>>,
 ) -> Result<Vec<Listener>, StartError> {
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
-        |source| StartError::Listen { address, source }
+        |source| cannot_listen(address, source)
     }
     let mut listeners = handed
         .into_iter()
@@ -513,7 +513,7 @@ fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
 }
 
 fn inner(source: io::Error) -> StartError {
-    StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
+    cannot_listen("127.0.0.1:0".to_owned(), source)
 }
 
 /// MANTYX, or the sandbox in its place.
@@ -563,6 +563,21 @@ fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
     back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
     back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
+}
+
+/// The client of MANTYX, or of the sandbox in its place.
+fn client_of(mantyx: Upstream, kind: &config::Upstream) -> Arc<Upstream> {
+    Arc::new(match kind {
+        config::Upstream::Sandbox { .. } => mantyx.in_sandbox(),
+        config::Upstream::Mantyx(_) => mantyx,
+    })
+}
+
+fn spawn_listeners(front: &mut Tasks, listeners: Vec<Listener>, service: &Arc<Service>) {
+    for listener in listeners {
+        let serving = server::serve(listener, Arc::clone(service), front.stop_token());
+        front.spawn("listener", serving);
+    }
 }
 
 /// Marks the daemon ready once it has tried every backend, or after [`FIRST_ATTEMPTS`].

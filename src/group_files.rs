@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use crate::backend::registry::{Registry, Snapshot};
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedFile};
-use crate::model::maps::HashMap;
+use crate::model::maps::{HashMap, HashSet};
 use crate::model::{BackendName, Content, Features};
 use crate::{catalogs, tool_pins};
 
@@ -29,6 +29,9 @@ pub struct GroupFiles {
     versions: HashMap<String, i64>,
     /// The hashes of what this replica has read or written.
     digests: HashMap<String, [u8; 32]>,
+    /// The files that a later version has written, in a form that this one does not know. They are
+    /// not written over: the group would lose what the operator has accepted there.
+    later: HashSet<String>,
 }
 
 impl GroupFiles {
@@ -64,10 +67,7 @@ impl GroupFiles {
         changed: bool,
     ) -> Result<bool, DatabaseError> {
         for file in replica.files(&self.versions).await? {
-            if let Err(why) = self.take(registry, &file) {
-                warn!(file = file.name, why, "what another replica has written cannot be read");
-            }
-            self.versions.insert(file.name, file.version);
+            self.take_news(registry, file);
         }
         if !changed {
             return Ok(true);
@@ -77,7 +77,7 @@ impl GroupFiles {
         let mut all_written = true;
         for (name, text) in own_files(registry, backends) {
             let digest = Sha256::digest(&text).into();
-            if self.digests.get(&name) == Some(&digest) {
+            if !self.is_to_write(&name, &digest) {
                 continue;
             }
             let version_read = self.versions.get(&name).copied();
@@ -91,6 +91,24 @@ impl GroupFiles {
             }
         }
         Ok(all_written)
+    }
+
+    /// Takes over a file of the group, and notes its version.
+    fn take_news(&mut self, registry: &Registry, file: SharedFile) {
+        if let Err(why) = self.take(registry, &file) {
+            warn!(file = file.name, why, "what another replica has written cannot be read");
+        }
+        if is_later(&file) {
+            self.later.insert(file.name.clone());
+        } else {
+            self.later.remove(&file.name);
+        }
+        self.versions.insert(file.name, file.version);
+    }
+
+    /// Whether the group's file `name` is to become the text with this digest.
+    fn is_to_write(&self, name: &str, digest: &[u8; 32]) -> bool {
+        self.digests.get(name) != Some(digest) && !self.later.contains(name)
     }
 
     /// Takes over a file of the group. What an operator has accepted at one replica counts at all.
@@ -111,11 +129,19 @@ impl GroupFiles {
                 info!(%backend, "took over what the operator has accepted at another replica");
             }
         } else {
-            let catalogs::Stored { identity, catalog, .. } = catalogs::read(&file.text)?;
+            let catalogs::CatalogFile { identity, catalog, .. } = catalogs::read(&file.text)?;
             registry.cataloged_elsewhere(&backend, &identity, catalog);
         }
         self.digests.insert(file.name.clone(), Sha256::digest(&file.text).into());
         Ok(())
+    }
+}
+
+/// Whether a later version wrote the file.
+fn is_later(SharedFile { name, text, .. }: &SharedFile) -> bool {
+    match name.strip_prefix(PINS) {
+        Some(_) => tool_pins::is_later(text),
+        None => name.starts_with(CATALOGS) && catalogs::is_later(text),
     }
 }
 
@@ -149,4 +175,89 @@ fn own_files(
         }
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    //! What replicas of other versions have written.
+
+    use super::*;
+    use crate::backend::fake;
+    use crate::model::pin::{Mode, Pins};
+
+    struct Case {
+        name: &'static str,
+        file: &'static str,
+        text: String,
+        is_taken: bool,
+        /// Whether this replica writes what it has in its place.
+        is_written_over: bool,
+    }
+
+    #[test]
+    fn file_of_a_later_format_is_not_written_over() {
+        let pins = tool_pins::write(&Pins([("ls".to_owned(), "{}".into())].into()));
+        let with = |from: &str, to: &str| {
+            assert!(pins.contains(from), "{pins}");
+            pins.replacen(from, to, 1)
+        };
+        for Case { name, file, text, is_taken, is_written_over } in [
+            Case {
+                name: "pins of an earlier version",
+                file: "pins/fs",
+                text: pins.clone(),
+                is_taken: true,
+                is_written_over: true,
+            },
+            Case {
+                name: "pins with a member that is not known",
+                file: "pins/fs",
+                text: with("\"digest\"", "\"later\":1,\"digest\""),
+                is_taken: true,
+                is_written_over: true,
+            },
+            Case {
+                name: "pins of a later format",
+                file: "pins/fs",
+                text: with("\"version\":1", "\"version\":2"),
+                is_taken: false,
+                is_written_over: false,
+            },
+            Case {
+                name: "damaged pins",
+                file: "pins/fs",
+                text: "{".to_owned(),
+                is_taken: false,
+                is_written_over: true,
+            },
+            Case {
+                name: "a catalog of a later format",
+                file: "catalogs/fs",
+                text: r#"{"version":2,"tools":{}}"#.to_owned(),
+                is_taken: false,
+                is_written_over: false,
+            },
+            Case {
+                name: "a file of a kind that is not known",
+                file: "later/fs",
+                text: "{}".to_owned(),
+                is_taken: false,
+                is_written_over: true,
+            },
+        ] {
+            let (registry, leases) = fake::registry(["fs"]);
+            let mut entry = fake::entry(&leases[0]);
+            entry.source.pin = Mode::Warn;
+            registry.set(vec![entry]);
+            let mut files = GroupFiles::default();
+            files.take_news(&registry, SharedFile { name: file.to_owned(), version: 3, text });
+            assert_eq!(files.versions.get(file), Some(&3), "{name}");
+            assert_eq!(files.digests.contains_key(file), is_taken, "{name}");
+            assert_eq!(files.is_to_write(file, &[0; 32]), is_written_over, "{name}");
+            // A later replica of this version may write it again.
+            let earlier = SharedFile { name: file.to_owned(), version: 4, text: pins.clone() };
+            files.take_news(&registry, earlier);
+            assert!(files.is_to_write(file, &[0; 32]), "{name}");
+        }
+    }
 }

@@ -22,4 +22,4 @@ pub mod views;
 pub use self::auth::{Access, Caller};
 pub use self::client_info::{ClientInfo, ClientKey, Process};
 pub use self::error_code::Code;
-pub use self::response::{Answered, Body, BoxError};
+pub use self::response::{Body, BoxError, HandlerResult};

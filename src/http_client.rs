@@ -14,7 +14,10 @@ mod tls;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, Entry, HeaderName, InvalidHeaderValue, RETRY_AFTER};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, Entry, HeaderName, InvalidHeaderValue,
+    RETRY_AFTER,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
@@ -34,7 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// thousand runs that end together would leave a thousand of them.
 const MAX_IDLE: usize = 128;
 
-/// A client that follows no redirect, speaks HTTP/1.1 and decompresses nothing.
+/// A client that follows no redirect, speaks HTTP/1.1, and asks for bodies as they are.
 ///
 /// HTTP/1.1, because a run's stream stays open for as long as the run lives. On one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
@@ -158,6 +161,12 @@ fn with_proxies(proxies: Vec<Proxy>) -> reqwest::ClientBuilder {
         .chain(proxies)
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
         .dns_resolver(link_local::Names::All)
+        // A request without this header allows any encoding (RFC 9110, section 12.5.3). A header of
+        // the request itself stays.
+        .default_headers(HeaderMap::from_iter([(
+            ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        )]))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
@@ -293,6 +302,25 @@ pub async fn body_up_to(
 pub fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
+}
+
+/// Whether a body is an event stream.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type(headers).eq_ignore_ascii_case("text/event-stream")
+}
+
+/// The encoding of a body that cannot be read as it stands: some servers compress although the
+/// request allows only `identity`.
+pub fn encoding(headers: &HeaderMap) -> Option<String> {
+    /// The longest name of an encoding that is shown, in bytes.
+    const MAX_NAME: usize = 40;
+    let encoding = headers.get(CONTENT_ENCODING)?.to_str().ok()?.trim();
+    if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
+        return None;
+    }
+    let is_part_of_name =
+        |letter: &char| letter.is_ascii_alphanumeric() || "-_, .".contains(*letter);
+    Some(encoding.chars().filter(is_part_of_name).take(MAX_NAME).collect())
 }
 
 /// Whether a request that got no answer was certainly not sent; and why it got none, without the

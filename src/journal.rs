@@ -9,7 +9,8 @@
 //! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller has to
 //! take back are kept in memory, and written first when the disk works again.
 //!
-//! docs/design/journal.md says what it is not, and how it came about.
+//! docs/design/journal.md says what it is not, and how it came about; docs/design/records.md, what
+//! one version does with the records of another.
 //!
 //! Must not: know what a record is for.
 
@@ -56,7 +57,7 @@ pub use self::postgres::{
     DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
-    CallKey, Change, ConversationRecord, Kept, LossRecord, RequestKey, RequestRecord, Slot,
+    CallKey, Change, ConversationRecord, LossRecord, RequestKey, RequestRecord, Slot, StoredRecords,
 };
 pub use self::store::StoreError;
 use self::writer::Writer;
@@ -83,7 +84,7 @@ pub struct Journal {
     /// The latest wall-clock time that the file of an earlier process has.
     noted: AtomicU64,
     /// Gets what the file keeps, if that could not be read at the start.
-    late: Mutex<Option<oneshot::Receiver<Box<Kept>>>>,
+    late: Mutex<Option<oneshot::Receiver<Box<StoredRecords>>>>,
     /// The conversations with agents that an earlier process has left in the file.
     conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
@@ -131,11 +132,15 @@ impl Journal {
     /// Another bridge has the journal open, a later version wrote it, or something else than a file
     /// has its place. A disk that fails is no error: the thread tries again, as it does later on.
     /// What it then reads comes by [`Self::late`].
-    pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
+    pub fn open(path: &Path, has_run: bool) -> Result<(Self, StoredRecords), StoreError> {
         Self::open_bounded(path, has_run, reserve::size_limit(path))
     }
 
-    fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {
+    fn open_bounded(
+        path: &Path,
+        has_run: bool,
+        max_size: u64,
+    ) -> Result<(Self, StoredRecords), StoreError> {
         let shared: Arc<Shared> = Arc::default();
         let (writer, past) = Writer::open(path, has_run, max_size, Arc::clone(&shared))?;
         let (jobs, queue) = mpsc::channel();
@@ -143,7 +148,7 @@ impl Journal {
         let mut records = past.unwrap_or_else(|late| {
             *this.late.lock() = Some(late);
             // Numbers of runs that the file cannot have.
-            Kept { last_slot: clock::millis(), ..Kept::default() }
+            StoredRecords { last_slot: clock::millis(), ..StoredRecords::default() }
         });
         this.take_in(&mut records);
         #[cfg(test)]
@@ -172,12 +177,12 @@ impl Journal {
 
     /// Gets what an earlier process has left once the disk can be read, unless it could be at the
     /// start.
-    pub fn late(&self) -> Option<oneshot::Receiver<Box<Kept>>> {
+    pub fn late(&self) -> Option<oneshot::Receiver<Box<StoredRecords>>> {
         self.late.lock().take()
     }
 
     /// Takes its part of what an earlier process has left.
-    pub fn take_in(&self, kept: &mut Kept) {
+    pub fn take_in(&self, kept: &mut StoredRecords) {
         self.noted.store(kept.noted, Ordering::Relaxed);
         self.conversations.lock().append(&mut kept.conversations);
     }
@@ -229,6 +234,14 @@ impl Journal {
     pub fn lost(&self) -> Option<LossRecord> {
         let noted = self.noted.load(Ordering::Relaxed);
         self.health().lost.filter(|loss| loss.matters(clock::moment(), noted))
+    }
+
+    /// Takes a loss into account that the records of other replicas show. It is not written: each
+    /// replica finds it by itself.
+    pub fn heed_loss(&self, loss: LossRecord) {
+        let mut health = self.shared.health.lock();
+        let losses = health.lost.take().into_iter().chain([loss]);
+        health.lost = losses.max_by_key(|loss| loss.at);
     }
 
     /// Notes a loss that is not damage to the file. `what` describes it for people.

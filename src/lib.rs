@@ -89,7 +89,7 @@ pub mod internals {
             naming::Naming,
             offer::{Offer, OnUnavailable, RefKind, Route, Source, Target},
             pin::Mode,
-            run::{Run, Step, Work},
+            run::{CallAction, Run, Step},
             schema::{InputSchema, Verdict},
             spec::{Injected, Selection, Spec},
         },

@@ -41,7 +41,7 @@ label! {
 
 label! {
     /// The status class of an answer, of MANTYX or of the bridge.
-    pub enum Answered: "status" {
+    pub enum AnswerClass: "status" {
         Success = "2xx",
         Redirection = "3xx",
         TooMany = "429",
@@ -143,7 +143,7 @@ label! {
     }
 }
 
-impl Answered {
+impl AnswerClass {
     pub fn from_status(status: StatusCode) -> Self {
         match status.as_u16() {
             429 => Self::TooMany,
@@ -198,7 +198,7 @@ impl Runs {
 #[derive(Debug, Default)]
 pub struct Posts {
     /// Every attempt.
-    pub answered: ByLabel<Answered, Counter>,
+    pub answered: ByLabel<AnswerClass, Counter>,
     /// The attempts after the first for the same result.
     pub retries: Counter,
     /// Results that could not be delivered.
@@ -235,7 +235,7 @@ pub struct ListenerConnections {
 /// The requests of one kind.
 #[derive(Debug, Default)]
 pub struct Route {
-    pub answered: ByLabel<Answered, Counter>,
+    pub answered: ByLabel<AnswerClass, Counter>,
     /// Until the head of the answer is sent: a stream continues after it.
     pub duration: Histogram,
 }

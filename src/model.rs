@@ -50,8 +50,8 @@ pub mod words;
 
 pub use self::answer::Answer;
 pub use self::approval::Policy;
-pub use self::call::{CallRequest, CallingRun, Of};
-pub use self::catalog::{Catalog, Content, Gone, Identity};
+pub use self::call::{CallOwner, CallRequest, CallingRun};
+pub use self::catalog::{Catalog, Content, FormerTool, Identity};
 pub use self::ending::{Ending, RunEnding};
 pub use self::event::{Call, Event};
 pub use self::features::{Feature, FeatureSource, FeatureView, Features};

@@ -33,7 +33,7 @@ pub use self::owners::{How, Owned, OwnedKind};
 pub use self::storage::{NotAttached, Obstacle};
 use crate::calls::Calls;
 use crate::journal::Journal;
-use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
+use crate::journal::record::{Change, Key, Millis, SessionRecord, Slot, StoredRun};
 use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
 use crate::runs::answer::EarlierCalls;
@@ -106,7 +106,7 @@ struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
     /// Runs of an earlier process that the bridge can only drive with their app's own credential.
-    awaiting_credential: HashMap<RunKey, KeptRun>,
+    awaiting_credential: HashMap<RunKey, StoredRun>,
     owners: Owners,
     claims: Claims,
 }

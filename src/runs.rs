@@ -43,6 +43,9 @@ pub struct NewRun {
     pub session: Option<SessionId>,
     pub credential: UpstreamCredential,
     pub table: Arc<Table>,
+    /// The first words of its prompt, for people. No record has them, so that a restart forgets
+    /// them.
+    pub prompt: Box<str>,
     /// Other clients have answered its calls so far, so that a call in its log may have been
     /// answered.
     pub has_past: bool,

@@ -17,7 +17,7 @@
 //!
 //! Must not: make a connection of its own, or keep anything on disk.
 
-mod budget;
+mod byte_limit;
 mod ids;
 mod model;
 mod player;
@@ -43,7 +43,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::budget::{Charge, grow};
+use self::byte_limit::{Charge, grow};
 use self::ids::Ids;
 use self::read::Invalid;
 use self::reply::{Body, Refusal, Reply, Snapshot, json};
@@ -116,13 +116,13 @@ impl SandboxConfig {
     }
 }
 
-/// A sandbox. Its runs go on without a listener; [`Sandbox::serve`] is only the door to them.
+/// A sandbox. Its runs continue without a listener; [`Sandbox::serve`] is only the door to them.
 #[derive(Debug)]
 pub struct Sandbox {
     config: SandboxConfig,
     ids: Ids,
     /// A permit for each byte that may be kept.
-    budget: Arc<Semaphore>,
+    byte_limit: Arc<Semaphore>,
     /// Locked after `sessions` where both are, and before the state of a run.
     runs: Mutex<Runs>,
     sessions: Mutex<Sessions>,
@@ -134,7 +134,7 @@ impl Sandbox {
     pub fn new(config: SandboxConfig) -> Self {
         Self {
             ids: Ids::default(),
-            budget: Arc::new(Semaphore::new(config.limits.bytes)),
+            byte_limit: Arc::new(Semaphore::new(config.limits.bytes)),
             config,
             runs: Mutex::default(),
             sessions: Mutex::default(),
@@ -143,28 +143,29 @@ impl Sandbox {
     }
 
     /// Answers requests until `stop`, then closes all connections, streams included, within a
-    /// second. The runs go on, as they do in MANTYX, and can be served again.
+    /// second. The runs continue, as they do in MANTYX, and can be served again.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         let limits =
             small_server::Limits { connections: self.config.limits.connections, idle: IDLE };
-        let until = stop.clone();
-        let answer = move |request| {
-            let (sandbox, until) = (Arc::clone(&self), until.clone());
-            async move { routes::answer(&sandbox, &until, request).await }
-        };
-        small_server::serve(&listener, limits, &stop, answer).await;
+        small_server::serve(&listener, limits, &stop.clone(), move |request| {
+            let (sandbox, stop) = (Arc::clone(&self), stop.clone());
+            async move { routes::answer(&sandbox, &stop, request).await }
+        })
+        .await;
     }
 
     /// Forgets finished runs until `bytes` more fit, if they can be made to.
     fn make_room(&self, bytes: usize) {
-        let fits = || self.budget.available_permits() >= bytes;
-        while !fits() && self.runs.lock().forget_oldest_finished() {}
+        while self.byte_limit.available_permits() < bytes
+            && self.runs.lock().forget_oldest_finished()
+        {}
     }
 
-    /// Takes `bytes` of the budget, for a new run or session.
+    /// Takes `bytes` of the limit, for a new run or session.
     fn charge(&self, bytes: usize) -> Result<Charge, Refusal> {
         self.make_room(bytes);
-        budget::take(&self.budget, bytes).ok_or_else(|| Refusal::full("the sandbox is full"))
+        byte_limit::take(&self.byte_limit, bytes)
+            .ok_or_else(|| Refusal::full("the sandbox is full"))
     }
 
     /// Refuses a spec whose agent the sandbox does not have. Every `modelId` names the scripted

@@ -5,6 +5,7 @@
 //! Must not: hold anything in memory; other programs read these files.
 
 pub mod running;
+pub mod stored_secrets;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -218,6 +219,15 @@ pub fn check_format(format: u32, own: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("it has the format {format}, and this version writes {own}"))
+}
+
+/// Whether a later version wrote the file with this `text`, in a format after `own`.
+pub fn has_later_format(text: &str, own: u32) -> bool {
+    #[derive(Deserialize)]
+    struct Format {
+        version: u32,
+    }
+    serde_json::from_str::<Format>(text).is_ok_and(|file| file.version > own)
 }
 
 impl StateDir {

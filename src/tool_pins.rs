@@ -22,7 +22,7 @@ use crate::error_chain::error_chain;
 use crate::model::BackendName;
 use crate::model::catalog::hex;
 use crate::model::pin::{Accepted, Pins};
-use crate::state_dir::{StateDir, check_format};
+use crate::state_dir::{StateDir, check_format, has_later_format};
 
 /// The format of the files; other formats count as damaged.
 const VERSION: u32 = 1;
@@ -59,9 +59,9 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
 /// Writes the pins on `registry` into `state`, until `stop`.
 pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     loop {
-        let news = stop.run_until_cancelled(registry.wait_for(Registry::unkept)).await;
+        let news = stop.run_until_cancelled(registry.wait_for(Registry::pins_not_on_disk)).await;
         // At the stop, pins may be there whose write has not been announced yet.
-        let Some(news) = news.or_else(|| registry.unkept()) else { return };
+        let Some(news) = news.or_else(|| registry.pins_not_on_disk()) else { return };
         let mut failed = false;
         for (name, pins) in news {
             let file = file(&name);
@@ -74,7 +74,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             } else {
                 debug!(backend = %name, tools = pins.0.len(), "pins are stored again");
             }
-            registry.kept(&name, pins, error);
+            registry.note_pins_on_disk(&name, pins, error);
         }
         if failed && stop.run_until_cancelled(sleep(AGAIN)).await.is_none() {
             return;
@@ -93,6 +93,11 @@ pub fn write(Pins(pins): &Pins) -> String {
     let digest = hex(&Sha256::digest(content.get()));
     let file = File { version: VERSION, digest, pins: &content };
     serde_json::to_string(&file).expect("strings and JSON can be written")
+}
+
+/// Whether a later version wrote this file, in a form that this one does not know.
+pub fn is_later(text: &str) -> bool {
+    has_later_format(text, VERSION)
 }
 
 pub fn read(text: &str) -> Result<Pins, String> {
@@ -147,6 +152,40 @@ mod tests {
             keep(registry, state.clone(), stop).await;
             assert!(matches!(load(&state, &leases[0].name), Accepted::Pins(_)));
         }
+    }
+
+    /// The text of the first version that had pins.
+    const EARLIER: &str = r#"{"version":1,"digest":"DIGEST","pins":{"ls":"{\"name\":\"ls\"}"}}"#;
+
+    fn earlier() -> String {
+        let digest = hex(&Sha256::digest(r#"{"ls":"{\"name\":\"ls\"}"}"#));
+        EARLIER.replace("DIGEST", &digest)
+    }
+
+    #[test]
+    fn file_of_an_earlier_version_is_read_and_still_written() {
+        let pins = read(&earlier()).unwrap();
+        assert_eq!(pins.0.get("ls").map(|text| &**text), Some(r#"{"name":"ls"}"#));
+        assert_eq!(write(&pins), earlier());
+    }
+
+    #[test]
+    fn member_of_a_later_version_is_ignored_and_lost_when_the_operator_accepts() {
+        let later = earlier().replacen("\"digest\"", "\"later\":{\"by\":\"op\"},\"digest\"", 1);
+        let pins = read(&later).unwrap();
+        assert_eq!(write(&pins), earlier());
+        assert!(!is_later(&later));
+    }
+
+    #[test]
+    fn file_of_a_later_format_is_damaged_and_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let name = BackendName::parse("fs").unwrap();
+        let later = r#"{"version":2,"pins":[]}"#;
+        state.write_kept(&file(&name), later).unwrap();
+        assert!(matches!(load(&state, &name), Accepted::Damaged(_)));
+        assert!(is_later(later) && !is_later("{}") && !is_later(""));
     }
 
     #[test]

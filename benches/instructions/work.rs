@@ -4,8 +4,8 @@ use std::{hint::black_box, sync::Arc};
 
 use bytes::Bytes;
 use mantyx_bridge::internals::{
-    BackendName, Catalog, Content, Event, Framer, Injected, Mode, Naming, Offer, OnUnavailable,
-    RefKind, Run, RunKind, Selection, Source, Spec, Step, Target, Verdict, Work as Todo, mcp,
+    BackendName, CallAction, Catalog, Content, Event, Framer, Injected, Mode, Naming, Offer,
+    OnUnavailable, RefKind, Run, RunKind, Selection, Source, Spec, Step, Target, Verdict, mcp,
 };
 use serde_json::value::RawValue;
 
@@ -62,7 +62,7 @@ fn call(times: u64) {
             )
             .as_bytes(),
         );
-        let Step::Mask(call, Todo::Make(route)) = next(&mut framer, &mut run) else {
+        let Step::Mask(call, CallAction::Make(route)) = next(&mut framer, &mut run) else {
             unreachable!("the call is the bridge's")
         };
         let Target::Tool { input: Some(input), .. } = &route.target else {

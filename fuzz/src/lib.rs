@@ -226,7 +226,7 @@ pub fn answer(data: &[u8]) {
         let Ok(reply) = a2a::read(text, encoding, in_pieces) else { continue };
         match reply.outcome {
             a2a::Outcome::Waiting(answer) | a2a::Outcome::Final(answer) => posted(answer),
-            a2a::Outcome::Unfinished => (),
+            a2a::Outcome::Unfinished | a2a::Outcome::Unknown(_) => (),
         }
     }
 }

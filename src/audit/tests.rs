@@ -23,7 +23,12 @@ fn call(id: &str, audit: &Audit, arguments: &str) -> Call {
 }
 
 fn tell(audit: &Audit, id: &str) {
-    audit.tell(&call(id, audit, "{}"), "result", Duration::from_millis(7), &Asked::default());
+    audit.tell(
+        &call(id, audit, "{}"),
+        "result",
+        Duration::from_millis(7),
+        &PersonAnswers::default(),
+    );
 }
 
 fn ids(path: &Path) -> Vec<String> {
@@ -51,7 +56,7 @@ fn a_line_has_the_digest_of_the_exact_bytes() {
         &call("tu_1", &audit, "{ \"a\": 1.10 }"),
         "tool_error",
         Duration::from_millis(7),
-        &Asked::default(),
+        &PersonAnswers::default(),
     );
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
@@ -78,7 +83,12 @@ fn arguments_are_written_where_that_is_wanted_and_stay_one_plain_line() {
     let path = dir.path().join("audit.jsonl");
     let audit = Audit::open(&path, true).unwrap();
     let arguments = "{\n\"n\": 1e400,\r\n\"s\": \"\u{9b}\\n\"}";
-    audit.tell(&call("tu_1", &audit, arguments), "result", Duration::ZERO, &Asked::default());
+    audit.tell(
+        &call("tu_1", &audit, arguments),
+        "result",
+        Duration::ZERO,
+        &PersonAnswers::default(),
+    );
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(r#""arguments":{ "n": 1e400,  "s": "\u009b\n"}"#), "{text}");
@@ -144,7 +154,7 @@ fn beyond_its_bound_lines_are_lost_and_counted() {
     fs::remove_dir_all(&inner).unwrap();
     let call = Call { name: "x".repeat(1 << 20), ..call("tu", &audit, "{}") };
     for _ in 0..20 {
-        audit.tell(&call, "result", Duration::ZERO, &Asked::default());
+        audit.tell(&call, "result", Duration::ZERO, &PersonAnswers::default());
     }
     assert_eq!(audit.health().lost, 5, "16 MiB wait, in lines of a little more than 1 MiB");
     audit.close();
@@ -161,7 +171,7 @@ fn arguments_that_have_no_room_leave_their_line_behind() {
         &call("tu_1", &audit, &large),
         "result",
         Duration::from_millis(7),
-        &Asked::default(),
+        &PersonAnswers::default(),
     );
     tell(&audit, "tu_2");
     audit.close();

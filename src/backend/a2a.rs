@@ -8,15 +8,20 @@
 //! Must not: change a byte of the card, or let a card direct the configured headers to a host that
 //! is neither its own nor allowed.
 
+mod assembly;
 mod call;
 mod card_fetch;
+mod events;
 mod failure;
 mod follow;
 mod grpc;
 mod interface;
 mod link;
+mod output_modes;
+mod progress_text;
 pub mod result;
 mod threads;
+mod update;
 mod wire;
 
 use std::sync::Arc;
@@ -28,7 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use self::card_fetch::Fresh;
 use self::interface::Rules;
-use self::link::Link;
+use self::link::{Habits, Link};
 use self::threads::Thread;
 pub use self::threads::Threads;
 use super::{
@@ -132,8 +137,9 @@ impl AgentSettings {
             .signed(&raw)
             .map_err(|why| PeerError::new(PeerErrorKind::Unsigned, format!("{UNUSABLE}: {why}")))?;
         // If the card is signed, use the signed part alone: the rest is not trustworthy.
-        let card = Card::read(signed.as_deref().unwrap_or(raw.get()))
-            .map_err(|error| unusable.clone().because(error))?;
+        let trusted = signed.as_deref().unwrap_or(raw.get());
+        let card = Card::read(trusted).map_err(|error| unusable.clone().because(error))?;
+        let output_modes = output_modes::of_card(trusted);
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
@@ -161,7 +167,14 @@ impl AgentSettings {
                     A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
                 };
                 let settings = Arc::clone(self);
-                let link = Link { settings, client, endpoint, streams: card.streaming };
+                let link = Link {
+                    settings,
+                    client,
+                    endpoint,
+                    streams: card.streaming,
+                    output_modes,
+                    habits: Habits::default(),
+                };
                 (Arc::new(catalog), Arc::new(link))
             }
         };

@@ -9,6 +9,7 @@ mod backend_handle;
 mod connecting;
 mod failure;
 mod resend;
+mod switching;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -476,6 +477,7 @@ impl Backends {
                 sentences::tools_available_next_run(name)
             }
             Some(Phase::Starting) => sentences::backend_starts(name),
+            Some(Phase::Disabled) => sentences::backend_disabled(name),
             Some(Phase::Connecting | Phase::Down) | None => sentences::backend_never_reached(name),
         }
     }

@@ -77,7 +77,7 @@ impl Budget {
 
     /// When [`Self::settle`] has a sum to report.
     pub(super) fn due(&self) -> Option<Instant> {
-        (self.left_out != Sum::default()).then(|| self.window_end())
+        if self.left_out == Sum::default() { None } else { Some(self.window_end()) }
     }
 
     fn window_end(&self) -> Instant {
@@ -143,13 +143,15 @@ impl Removal {
 
     /// `bytes` without secrets, and the same of a `part` of them; `None` where that is all of them.
     fn both(&self, bytes: &[u8], part: &[u8]) -> (String, Option<String>) {
-        let text = |bytes: &[u8], count: &mut u64| {
-            self.text(String::from_utf8_lossy(bytes).into_owned(), count)
-        };
         let mut count = 0;
-        let whole = text(bytes, &mut count);
+        let whole = self.text(String::from_utf8_lossy(bytes).into_owned(), &mut count);
         self.redacted.inc_by(count);
-        (whole, (part.len() < bytes.len()).then(|| text(part, &mut 0)))
+        if part.len() == bytes.len() {
+            return (whole, None);
+        }
+        // Counted above already.
+        let part = self.text(String::from_utf8_lossy(part).into_owned(), &mut 0);
+        (whole, Some(part))
     }
 
     /// The first `most` of `bytes` without secrets. What the cut divides does not read the same

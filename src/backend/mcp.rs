@@ -1,5 +1,6 @@
-//! MCP servers: how to reach one. rmcp speaks the protocol. The bridge brings its own transports
-//! below rmcp, so that catalogs and results stay verbatim, and that memory and waits are bounded.
+//! MCP servers: how to reach one. The client is the bridge's own (`rpc`), with rmcp's types for
+//! what both sides say of themselves: catalogs and results stay verbatim, and memory and waits are
+//! bounded.
 //!
 //! docs/design/mcp.md says what it is not, and how it came about.
 //!
@@ -36,10 +37,11 @@ mod oddities;
 mod pages;
 mod questions;
 pub mod result;
+mod rpc;
 mod sse;
 mod stdio;
 mod tasks;
-mod verbatim;
+mod transport;
 
 use child::Starts;
 use dial_http::HttpServer;

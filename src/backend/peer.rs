@@ -28,7 +28,7 @@ use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::rights::CallRefusal;
 use crate::model::sentences;
-use crate::model::{Answer, CallRequest, Catalog, Features, Identity, Permission, Trace};
+use crate::model::{Answer, CallRequest, Catalog, Ending, Features, Identity, Permission, Trace};
 use crate::tasks::in_place_if_large;
 use crate::{error_chain, http_client};
 
@@ -147,7 +147,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
     /// The peer must not start the work again. If it no longer knows the work, or cannot be asked,
-    /// the error is [`CallError::Lost`].
+    /// the error is [`CallError::Lost`] or [`CallError::Unclear`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
     async fn resume(&self, _handle: Handle, _call: ToolCall) -> Called<CallOutcome> {
@@ -194,8 +194,8 @@ impl ErrorReply {
 
     /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.
     pub(super) fn redact(&mut self, removal: &Removal, count: &mut u64) {
-        let data = self.data.as_ref().map_or(0, |data| data.get().len());
-        in_place_if_large(self.message.len() + data, || self.redact_all(removal, count));
+        let data_size = self.data.as_ref().map_or(0, |data| data.get().len());
+        in_place_if_large(self.message.len() + data_size, || self.redact_all(removal, count));
     }
 
     fn redact_all(&mut self, removal: &Removal, count: &mut u64) {
@@ -262,6 +262,9 @@ pub trait Recorder: Send + Sync + fmt::Debug {
 
     /// Records the peer's name for the work that the call started.
     fn named(&self, handle: &Handle);
+
+    /// Shows people what the peer has said of its work last.
+    fn progressed(&self, _text: &str) {}
 
     /// Whether the call, if it is dropped now, goes on at the peer: the bridge is stopping, and
     /// will ask for the work by its handle after the restart. Do not cancel such a call.
@@ -471,7 +474,7 @@ impl PeerError {
 pub type Called<T = Answer> = Result<T, CallError>;
 
 /// A call that brought no answer of the tool. The text for the model depends on the variant alone,
-/// and on the payload of `Refused` and `NotRead`.
+/// and on the payload of `Refused`, `Unclear` and `NotRead`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Nothing was sent: the tool did not run.
@@ -495,6 +498,10 @@ pub enum CallError {
     /// The peer's reply does not follow its protocol.
     #[error("unreadable reply: {0}")]
     Unreadable(String),
+    /// The peer has the request, and did not say what became of it. The model may see `why`, which
+    /// continues a sentence whose subject is the peer.
+    #[error("outcome not known: {why}")]
+    Unclear { why: String, ending: Ending },
     /// The peer has answered with more than the bridge reads.
     #[error("reply not read: {0}")]
     NotRead(#[from] NotRead),

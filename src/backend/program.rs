@@ -170,12 +170,15 @@ fn find(program: &Program) -> Result<PathBuf, Cause> {
     }
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
     let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-    let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
-    candidates
-        .filter(|file| file.is_absolute())
-        .find(|file| is_program(file))
+    on_path(command, &path)
         .ok_or_else(|| program.without_windows().map_or(Cause::NotInPath, Cause::OfWindows))
         .and_then(with_good_first_line)
+}
+
+/// The program of this name in one of the directories of a PATH.
+pub fn on_path(name: &str, path: &str) -> Option<PathBuf> {
+    let mut files = std::env::split_paths(path).map(|directory| directory.join(name));
+    files.find(|file| file.is_absolute() && is_program(file))
 }
 
 /// The program `file`, unless it is a script whose first line ends with a carriage return. That

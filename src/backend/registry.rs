@@ -53,6 +53,10 @@ impl Lease {
     pub async fn lost(&self) {
         self.token.cancelled().await;
     }
+
+    pub fn is_lost(&self) -> bool {
+        self.token.is_cancelled()
+    }
 }
 
 /// A backend as it is configured.
@@ -122,7 +126,7 @@ enum Reach {
 #[derive(Debug)]
 struct Holder {
     lease: Lease,
-    known: Snapshot,
+    snapshot: Snapshot,
     /// The offer is built from this.
     source: Source,
 }
@@ -131,7 +135,7 @@ impl Holder {
     fn new(RegistryEntry { lease, source, features, identity, .. }: RegistryEntry) -> Self {
         let catalog = source.catalog.clone();
         let snapshot = Snapshot { catalog, features, identity, ..Snapshot::default() };
-        Self { lease, known: snapshot, source }
+        Self { lease, snapshot, source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
@@ -164,17 +168,17 @@ impl Slot {
         let mut next = Holder::new(entry);
         // The catalog of a local tool is in the configuration, which may have changed.
         if next.source.kind != RefKind::Local
-            && next.known.identity.is_some()
-            && next.known.identity == self.holder.known.identity
+            && next.snapshot.identity.is_some()
+            && next.snapshot.identity == self.holder.snapshot.identity
         {
-            next.known.catalog.clone_from(&self.holder.known.catalog);
-            next.source.catalog.clone_from(&self.holder.known.catalog);
-            next.known.features.clone_from(&self.holder.known.features);
+            next.snapshot.catalog.clone_from(&self.holder.snapshot.catalog);
+            next.source.catalog.clone_from(&self.holder.snapshot.catalog);
+            next.snapshot.features.clone_from(&self.holder.snapshot.features);
         }
         if let Some(skipped) = self.next.replace(next) {
             skipped.lease.token.cancel();
         }
-        if self.holder.known.connection.is_none() {
+        if self.holder.snapshot.connection.is_none() {
             self.hand_over();
         }
         self
@@ -183,22 +187,22 @@ impl Slot {
     /// Compares the catalog with what the operator accepted; returns what changed since the last
     /// comparison.
     fn judge(&mut self) -> Option<News> {
-        let Holder { known, source, .. } = &mut self.holder;
+        let Holder { snapshot, source, .. } = &mut self.holder;
         let catalog = source.catalog.as_deref();
         let review = Arc::new(self.accepted.judge(source.pin, catalog, &source.naming));
         let before = mem::replace(&mut source.review, Arc::clone(&review));
-        known.review = Arc::clone(&review);
+        snapshot.review = Arc::clone(&review);
         if before == review {
             return None;
         }
         let news = News { backend: source.name.clone(), before, now: review };
-        known.changes += news.changes();
+        snapshot.changes += news.changes();
         Some(news)
     }
 
     /// Whether nothing is known of the backend yet, and its first attempt has not ended.
     fn is_on_first_attempt(&self) -> bool {
-        let snapshot = &self.holder.known;
+        let snapshot = &self.holder.snapshot;
         matches!(snapshot.phase, Phase::Connecting | Phase::Starting) && snapshot.catalog.is_none()
     }
 
@@ -269,30 +273,30 @@ impl Registry {
         if takes_over {
             slot.hand_over();
         }
-        let Holder { lease: held, known, source } = &mut slot.holder;
+        let Holder { lease: held, snapshot, source } = &mut slot.holder;
         if held.id != lease.id {
             return;
         }
-        change(known);
-        if slot.states.back().is_none_or(|(_, phase)| *phase != known.phase) {
+        change(snapshot);
+        if slot.states.back().is_none_or(|(_, phase)| *phase != snapshot.phase) {
             if slot.states.len() == STATES {
                 slot.states.pop_front();
             }
-            slot.states.push_back((clock::now(), known.phase));
+            slot.states.push_back((clock::now(), snapshot.phase));
         }
-        if let (Some(before), Some(new)) = (before, &known.catalog)
+        if let (Some(before), Some(new)) = (before, &snapshot.catalog)
             && !Arc::ptr_eq(&before, new)
         {
-            known.catalog = Some(new.ordered_after(&before, clock::millis() / 1_000));
+            snapshot.catalog = Some(new.ordered_after(&before, clock::millis() / 1_000));
         }
-        let available = known.is_available();
-        let [old, new] = [&source.catalog, &known.catalog];
+        let available = snapshot.is_available();
+        let [old, new] = [&source.catalog, &snapshot.catalog];
         let same_catalog =
             old.as_deref().map(Catalog::digest) == new.as_deref().map(Catalog::digest);
         if !takes_over && same_catalog && source.available == available {
             return self.written(inner, &[]);
         }
-        source.catalog.clone_from(&known.catalog);
+        source.catalog.clone_from(&snapshot.catalog);
         source.available = available;
         self.judged(inner, &lease.name);
     }
@@ -344,18 +348,18 @@ impl Registry {
 
     /// Takes over the order of the catalog that another replica has of the same peer, or all of it
     /// while this one has none.
-    pub fn cataloged_elsewhere(&self, name: &BackendName, identity: &Identity, kept: Catalog) {
+    pub fn cataloged_elsewhere(&self, name: &BackendName, identity: &Identity, other: Catalog) {
         let mut inner = self.inner.lock();
         let Some(Slot { holder, .. }) = inner.slots.get_mut(name) else { return };
-        let Holder { known, source, .. } = holder;
-        if known.identity.as_ref() != Some(identity) {
+        let Holder { snapshot, source, .. } = holder;
+        if snapshot.identity.as_ref() != Some(identity) {
             return;
         }
-        let catalog = match &known.catalog {
-            Some(catalog) => catalog.ordered_after(&kept, clock::millis() / 1_000),
-            None => Arc::new(kept),
+        let catalog = match &snapshot.catalog {
+            Some(catalog) => catalog.ordered_after(&other, clock::millis() / 1_000),
+            None => Arc::new(other),
         };
-        (known.catalog, source.catalog) = (Some(Arc::clone(&catalog)), Some(catalog));
+        (snapshot.catalog, source.catalog) = (Some(Arc::clone(&catalog)), Some(catalog));
         self.judged(inner, name);
     }
 
@@ -373,28 +377,29 @@ impl Registry {
     }
 
     /// The accepted pins that are not on disk; `None` if all of them are.
-    pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
-        let unkept = self.pins_of(|slot| slot.accepted.pins() != slot.pins_on_disk.as_ref());
-        if unkept.is_empty() { None } else { Some(unkept) }
+    pub fn pins_not_on_disk(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
+        let pins = self.pins_of(|slot| slot.accepted.pins() != slot.pins_on_disk.as_ref());
+        if pins.is_empty() { None } else { Some(pins) }
     }
 
     /// Notes that the `pins` of `name` are on disk or, with an `error`, why they are not.
-    pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
+    pub fn note_pins_on_disk(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
         let mut inner = self.inner.lock();
         if let Some(slot) = inner.slots.get_mut(name) {
             if error.is_none() {
                 slot.pins_on_disk = Some(pins);
             }
-            slot.holder.known.unkept = error;
+            slot.holder.snapshot.pins_error = error;
         }
         self.written(inner, &[]);
     }
 
     /// Whether the accepted pins of `name` are on disk, or writing them has failed.
-    pub fn is_kept(&self, name: &BackendName) -> bool {
+    pub fn pins_are_settled(&self, name: &BackendName) -> bool {
         let inner = self.inner.lock();
         inner.slots.get(name).is_none_or(|slot| {
-            slot.holder.known.unkept.is_some() || slot.accepted.pins() == slot.pins_on_disk.as_ref()
+            slot.holder.snapshot.pins_error.is_some()
+                || slot.accepted.pins() == slot.pins_on_disk.as_ref()
         })
     }
 
@@ -415,13 +420,13 @@ impl Registry {
         let inner = self.inner.lock();
         let Some(slot) = inner.slots.get(&lease.name) else { return false };
         let mut both = [Some(&slot.holder), slot.next.as_ref()].into_iter().flatten();
-        both.any(|holder| holder.lease.id == lease.id && holder.known.catalog.is_some())
+        both.any(|holder| holder.lease.id == lease.id && holder.snapshot.catalog.is_some())
     }
 
     /// The live connection to `name`, counted as in use.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.inner.lock();
-        let snapshot = &inner.slots.get(name)?.holder.known;
+        let snapshot = &inner.slots.get(name)?.holder.snapshot;
         Some(snapshot.connection.as_ref()?.in_use(snapshot.identity.clone()))
     }
 
@@ -429,22 +434,22 @@ impl Registry {
     /// one decision under the lock: a call that has got the connection is never cut off by this,
     /// and a call that comes later starts the program again.
     pub fn retire(&self, lease: &Lease) -> bool {
-        let mut is_retired = false;
-        self.write(lease, |known| {
-            let unused = known.connection.as_ref().is_some_and(|one| one.users.is_empty());
-            if unused && known.phase == Phase::Ready {
-                known.becomes_idle();
-                is_retired = true;
+        let mut idle = false;
+        self.write(lease, |snapshot| {
+            let unused = snapshot.connection.as_ref().is_some_and(|one| one.users.is_empty());
+            if unused && snapshot.phase == Phase::Ready {
+                snapshot.becomes_idle();
+                idle = true;
             }
         });
-        is_retired
+        idle
     }
 
     /// The definition of the tool that `route` leads to, as its server gives it now.
     pub fn definition(&self, route: &Route) -> Option<Tool> {
         let Target::Tool { name, .. } = &route.target else { return None };
         let inner = self.inner.lock();
-        let catalog = inner.slots.get(&route.backend)?.holder.known.catalog.as_ref()?;
+        let catalog = inner.slots.get(&route.backend)?.holder.snapshot.catalog.as_ref()?;
         let Content::Mcp { tools, .. } = catalog.content() else { return None };
         tools.iter().find(|tool| *tool.name == **name).cloned()
     }
@@ -469,10 +474,10 @@ impl Registry {
     fn feature_sources(&self, rights: &Rights) -> Vec<FeatureSource> {
         let inner = self.inner.lock();
         let open = inner.slots.iter().filter(|(name, slot)| {
-            rights.include_features(name) && slot.holder.known.is_available()
+            rights.include_features(name) && slot.holder.snapshot.is_available()
         });
-        let features = open.map(|(name, Slot { holder: Holder { known, source, .. }, .. })| {
-            (name.clone(), Arc::clone(&source.naming), Arc::clone(&known.features))
+        let features = open.map(|(name, Slot { holder: Holder { snapshot, source, .. }, .. })| {
+            (name.clone(), Arc::clone(&source.naming), Arc::clone(&snapshot.features))
         });
         features.collect()
     }
@@ -481,15 +486,11 @@ impl Registry {
     /// the text names both.
     pub fn shadowed(&self, name: &BackendName) -> Option<String> {
         let inner = self.inner.lock();
-        let own = &inner.slots.get(name)?.holder.known.features;
+        let own = &inner.slots.get(name)?.holder.snapshot.features;
         inner.slots.range(..name.clone()).find_map(|(earlier, slot)| {
-            let uri = own.shared_with(&slot.holder.known.features)?.to_owned();
+            let uri = own.shared_with(&slot.holder.snapshot.features)?.to_owned();
             Some(format!("Clients read {uri} from `{earlier}`, which has the same URI."))
         })
-    }
-
-    pub fn has(&self, name: &BackendName) -> bool {
-        self.inner.lock().slots.contains_key(name)
     }
 
     /// The tools that a new run can get now.
@@ -524,13 +525,13 @@ impl Registry {
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
-        self.inner.lock().slots.get(name).map(|slot| slot.holder.known.clone())
+        self.inner.lock().slots.get(name).map(|slot| slot.holder.snapshot.clone())
     }
 
     pub fn snapshots(&self) -> BTreeMap<BackendName, Snapshot> {
         let inner = self.inner.lock();
         let slots = inner.slots.iter();
-        slots.map(|(name, slot)| (name.clone(), slot.holder.known.clone())).collect()
+        slots.map(|(name, slot)| (name.clone(), slot.holder.snapshot.clone())).collect()
     }
 
     /// A number that changes with every write.
@@ -538,12 +539,12 @@ impl Registry {
         self.version.subscribe()
     }
 
-    /// Waits until `found` returns a value; calls it now and after every write.
-    pub async fn wait_for<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+    /// Waits until `look` returns a value; calls it now and after every write.
+    pub async fn wait_for<T>(&self, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let mut version = self.version.subscribe();
         loop {
             version.mark_unchanged();
-            if let Some(value) = found(self) {
+            if let Some(value) = look(self) {
                 return value;
             }
             version.changed().await.expect("the sender is in `self`");

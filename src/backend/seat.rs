@@ -45,9 +45,10 @@ pub struct InSeat {
     id: u64,
 }
 
-/// An open question. Without [`Self::end`], the call has ended.
+/// A seat whose permits were given back, as a question is open: a person may take hours, and the
+/// permit would keep other calls from the backend. Without [`Self::refill`], the call has ended.
 #[derive(Debug)]
-pub struct OpenQuestion {
+pub struct VacantSeat {
     seat: Arc<Seat>,
 }
 
@@ -63,14 +64,14 @@ impl Seat {
     }
 
     /// Gives the permits back until the question is answered.
-    pub fn open_question(self: &Arc<Self>) -> OpenQuestion {
+    pub fn vacate(self: &Arc<Self>) -> VacantSeat {
         let mut state = self.0.lock();
         state.questions += 1;
         let permits: Vec<Option<Permit>> =
             state.places.iter_mut().map(|place| place.permit.take()).collect();
         drop(state);
         drop(permits);
-        OpenQuestion { seat: Arc::clone(self) }
+        VacantSeat { seat: Arc::clone(self) }
     }
 
     /// The next place that has no permit, unless a question is open.
@@ -84,9 +85,9 @@ impl Seat {
     }
 }
 
-impl OpenQuestion {
+impl VacantSeat {
     /// Waits until the call has its permits again.
-    pub async fn end(self) {
+    pub async fn refill(self) {
         let seat = Arc::clone(&self.seat);
         drop(self);
         while let Some((id, queue, app)) = seat.missing() {
@@ -94,15 +95,16 @@ impl OpenQuestion {
                 return;
             };
             let mut state = seat.0.lock();
-            let is_wanted = state.questions == 0;
-            if let Some(place) = state.places.iter_mut().find(|place| place.id == id && is_wanted) {
+            if state.questions == 0
+                && let Some(place) = state.places.iter_mut().find(|place| place.id == id)
+            {
                 place.permit = Some(permit);
             }
         }
     }
 }
 
-impl Drop for OpenQuestion {
+impl Drop for VacantSeat {
     fn drop(&mut self) {
         self.seat.0.lock().questions -= 1;
     }
@@ -136,10 +138,10 @@ mod tests {
         let seat = Arc::<Seat>::default();
         let in_seat = seat.put(&queue, &app, permit);
         assert!(queue.acquire(&app, now).await.is_err());
-        let [first, second] = [seat.open_question(), seat.open_question()];
+        let [first, second] = [seat.vacate(), seat.vacate()];
         let other = queue.acquire(&app, now).await.expect("the seat's permit");
-        second.end().now_or_never().expect("another question is open");
-        let mut end = pin!(first.end());
+        second.refill().now_or_never().expect("another question is open");
+        let mut end = pin!(first.refill());
         assert!(end.as_mut().now_or_never().is_none(), "it waits for its turn");
         drop(other);
         end.await;
@@ -154,7 +156,7 @@ mod tests {
         let permit = queue.acquire(&app, Instant::now()).await.unwrap();
         let seat = Arc::<Seat>::default();
         let in_seat = seat.put(&queue, &app, permit);
-        drop(seat.open_question());
+        drop(seat.vacate());
         drop(in_seat);
         assert!(queue.acquire(&app, Instant::now()).await.is_ok());
     }

@@ -37,7 +37,8 @@ use self::start::Established;
 pub use self::start::ProgramStart;
 use super::circuit_breaker::CircuitBreaker;
 use super::demand::Demand;
-use super::registry::{Connection, Lease, Registry};
+use super::registry::{Connection, Lease, Phase, Registry};
+use super::switch::SwitchReader;
 use super::turns::{Rank, Waiting};
 use super::{Dial, LiveRedaction, Peer, PeerError};
 use crate::model::Catalog;
@@ -102,9 +103,9 @@ impl Timing {
     pub fn replaces(self, old: &mut Self) -> bool {
         let rank = self.rank;
         let new = Self { rank: old.rank, ..self };
-        let is_news = new != *old;
+        let refresh = new != *old;
         *old = Self { rank, ..new };
-        is_news
+        refresh
     }
 
     fn jittered(&self, time: Duration) -> Duration {
@@ -141,6 +142,8 @@ pub struct Supervisor {
     pub asks: mpsc::Receiver<Ask>,
     /// The calls that wait for the connection.
     pub demand: Demand,
+    /// What the operator wants of the backend until the bridge restarts.
+    pub switch: SwitchReader,
     pub redact: LiveRedaction,
 }
 
@@ -193,20 +196,66 @@ async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> End {
 
 impl Supervisor {
     /// Runs until the lease is lost or `stop` is cancelled, then closes the connection.
+    ///
+    /// Each time the operator disables or restarts the backend, the supervision is stopped as a
+    /// whole, and calls in flight with it: a restart is asked for where a program hangs. What
+    /// follows begins as after a start of the bridge, without the waits of an earlier outage.
     pub async fn run(mut self, stop: CancellationToken) {
+        while self.enabled(&stop).await {
+            let stop_now = stop.child_token();
+            let mut switch = self.switch.copy();
+            let stop_if_moved = async {
+                switch.moved().await;
+                stop_now.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = self.supervise(&stop_now) => {}
+                () = stop_if_moved => {}
+            }
+        }
+    }
+
+    /// Waits until the operator wants the backend connected; `false` if its time is over.
+    async fn enabled(&mut self, stop: &CancellationToken) -> bool {
+        let mut begins_again = self.switch.is_moved();
+        while self.switch.read_is_off() {
+            begins_again = true;
+            // Other programs must not wait behind one that is not to start.
+            self.first_turn = None;
+            self.switched(Phase::Disabled);
+            info!(backend = %self.lease.name, "disabled by the operator until the bridge restarts");
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return false,
+                    () = self.lease.lost() => return false,
+                    () = self.switch.moved() => break,
+                    ask = next_ask(&mut self.asks, Instant::now()) => answer(&mut vec![ask]),
+                }
+            }
+        }
+        if begins_again {
+            self.switched(Phase::Connecting);
+            info!(backend = %self.lease.name, "connecting, as the operator asked");
+        }
+        !stop.is_cancelled() && !self.lease.is_lost()
+    }
+
+    /// Keeps the backend connected until the lease is lost or `stop` is cancelled.
+    async fn supervise(&mut self, stop: &CancellationToken) {
         let mut outage = Outage::new(self.program.is_some());
         let mut waiting = Vec::new();
         let mut stay = Stay::InUse;
         if self.may_begin_idle() {
             self.first_turn = None;
-            match self.idle(&mut waiting, &stop).await {
+            match self.idle(&mut waiting, stop).await {
                 Wake::Wanted => {}
                 Wake::Daily => stay = Stay::ToBeRead,
                 Wake::Over => return,
             }
         }
         loop {
-            match self.establish(&outage, &stop).await {
+            match self.establish(&outage, stop).await {
                 Established::Over => return,
                 Established::Failed(error) => {
                     outage.attempt_failed(&error, Instant::now());
@@ -217,7 +266,7 @@ impl Supervisor {
                     let since = Instant::now();
                     let keep = Keep { first_read, stay };
                     let end =
-                        self.connected(&connection, keep, &mut outage, &mut waiting, &stop).await;
+                        self.connected(&connection, keep, &mut outage, &mut waiting, stop).await;
                     match &end {
                         End::Lost(error) => {
                             outage.connection_lost(error, since.elapsed(), Instant::now());
@@ -228,13 +277,17 @@ impl Supervisor {
                         End::Idle => outage.retired(),
                         End::Over => {
                             waiting.clear();
-                            self.finish(&connection, &stop).await;
+                            if self.switch.is_moved() {
+                                // Before closing, as above.
+                                self.switched(Phase::Connecting);
+                            }
+                            self.finish(&connection, stop).await;
                         }
                     }
                     self.close(&connection).await;
                     match end {
                         End::Lost(_) => {}
-                        End::Idle => match self.idle(&mut waiting, &stop).await {
+                        End::Idle => match self.idle(&mut waiting, stop).await {
                             Wake::Wanted => {
                                 stay = Stay::InUse;
                                 continue;
@@ -250,7 +303,7 @@ impl Supervisor {
                 }
             }
             answer(&mut waiting);
-            if !self.wait_for_next_attempt(&mut outage, &mut waiting, &stop).await {
+            if !self.wait_for_next_attempt(&mut outage, &mut waiting, stop).await {
                 return;
             }
         }
@@ -417,6 +470,9 @@ impl Supervisor {
     /// Waits for the calls on a connection that gets no new ones. This ends, since each call has a
     /// deadline.
     async fn finish(&mut self, connection: &Connection, stop: &CancellationToken) {
+        if stop.is_cancelled() {
+            return;
+        }
         // Drop the waiting asks: a refresh request must not wait for the calls.
         self.asks.close();
         while self.asks.try_recv().is_ok() {}

@@ -319,8 +319,8 @@ const UV_OPTIONS: &[&str] = &[
 /// The launcher and the package of a command line, without the package's version: another version
 /// shares the cache's lock files. `None` if the command is no launcher.
 fn package<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Option<String> {
-    let name = command.rsplit('/').next()?;
-    let name = name.strip_suffix(".cmd").unwrap_or(name);
+    let file_name = command.rsplit('/').next()?;
+    let name = file_name.strip_suffix(".cmd").unwrap_or(file_name);
     let mut args = args.peekable();
     let launcher = LAUNCHERS.iter().find(|launcher| launcher.command == name)?;
     for word in launcher.subcommand {

@@ -81,7 +81,7 @@ impl Calls {
     ) -> ActiveCall {
         let observer = self.observe(&request, trace);
         // A call is activated only once.
-        recorder.shown.set(observer.running.id()).ok();
+        recorder.history_id.set(observer.running.id()).ok();
         let permission_check = self.permission_check(&request.app);
         let handle = recorder.handle();
         if handle.is_some() {

@@ -14,7 +14,7 @@
 mod shared;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -66,6 +66,9 @@ struct Inner {
     ended: HashMap<AppName, Ring<Approval, KEEP>>,
     /// What waits at other replicas.
     others: BTreeMap<String, Approval>,
+    /// The ids of what waits there and cannot be read here: a later version asks. Without them, the
+    /// log would tell of each once a second.
+    unreadable: BTreeSet<String>,
 }
 
 #[derive(Debug)]

@@ -73,20 +73,21 @@ impl Calls {
                 return Ok(invalid);
             }
             if permission == Permission::Ask {
-                let shown = call.permission_check.definition(request);
+                let definition = call.permission_check.definition(request);
                 if let Some(not_approved) = self.ask_for_approval(call).await? {
                     return Ok(not_approved);
                 }
-                call.permission_check.approve_as(shown);
+                // The person has seen this definition, and no later one.
+                call.permission_check.approve_as(definition);
             }
             let settings = self.settings();
             let _in_seat = match settings.admit(request, &call.seat).await {
                 Ok(in_seat) => in_seat,
                 Err(busy) => return Ok(busy),
             };
-            let made = self.send(call).await?;
-            if made.ending != Ending::NotApproved {
-                return Ok(made);
+            let outcome = self.send(call).await?;
+            if outcome.ending != Ending::NotApproved {
+                return Ok(outcome);
             }
         }
     }

@@ -23,6 +23,9 @@ pub const KEEP: usize = 500;
 /// The bytes of the arguments, and of the answer, that are remembered.
 const MAX_TEXT: usize = 4 << 10;
 
+/// How often subscribers are told of what the peer of a running call says.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
 /// The calls of all apps.
 #[derive(Debug, Default)]
 pub struct History {
@@ -57,6 +60,8 @@ pub struct HistoryEntry {
     /// When, after its begin, it was first sent to its backend, and when MANTYX took its answer.
     pub sent: Option<Duration>,
     pub posted: Option<Duration>,
+    /// When subscribers were last told of what its peer says.
+    progress_told: Option<Instant>,
     /// Since when it waits for a person, if it does, and how long it has waited before.
     asked: Option<Instant>,
     waited: Duration,
@@ -64,6 +69,8 @@ pub struct HistoryEntry {
     /// those of 500 calls would be made under the lock.
     pub arguments: Arc<str>,
     pub answer: Arc<str>,
+    /// What its peer has said of its work last; the operator's alone, too.
+    pub progress: Arc<str>,
     /// How it ended and how long it took; `None` while it runs.
     pub ended: Option<(Outcome, Duration)>,
 }
@@ -142,12 +149,14 @@ impl History {
             started_at: crate::clock::now(),
             begun: Instant::now(),
             pending: false,
+            progress_told: None,
             asked: None,
             waited: Duration::ZERO,
             sent: None,
             posted: None,
             arguments: beginning(call.arguments.get()),
             answer: Arc::default(),
+            progress: Arc::default(),
             ended: None,
         };
         inner.running.insert(id, entry);
@@ -168,8 +177,8 @@ impl History {
     /// The call of this number of any app, if it is remembered.
     pub fn find(&self, id: u64) -> Option<HistoryEntry> {
         let inner = self.inner.lock();
-        let mut ended = inner.ended.values().flat_map(Ring::iter);
-        inner.running.get(&id).or_else(|| ended.find(|entry| entry.number == id)).cloned()
+        let mut finished_calls = inner.ended.values().flat_map(Ring::iter);
+        inner.running.get(&id).or_else(|| finished_calls.find(|entry| entry.number == id)).cloned()
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
@@ -184,8 +193,8 @@ impl History {
             all[first_ended..].sort_by_key(|entry| Reverse(entry.begun + entry.took()));
             return all;
         };
-        let ended = inner.ended.get(app).into_iter().flat_map(|calls| calls.iter().rev());
-        running.filter(|entry| entry.app == *app).chain(ended).cloned().collect()
+        let finished_calls = inner.ended.get(app).into_iter().flat_map(|calls| calls.iter().rev());
+        running.filter(|entry| entry.app == *app).chain(finished_calls).cloned().collect()
     }
 
     /// How many calls continue after a first answer.
@@ -240,6 +249,20 @@ impl HistoryId {
     /// Notes that the call is sent to its backend.
     pub fn sent(&self) {
         self.change(|entry| entry.sent = entry.sent.or(Some(entry.begun.elapsed())));
+    }
+
+    /// Notes what the peer says of its work. A peer may say much: subscribers are told once in
+    /// [`PROGRESS_INTERVAL`].
+    pub fn progressed(&self, text: &str) {
+        let mut inner = self.history.inner.lock();
+        let Some(entry) = inner.running.get_mut(&self.id) else { return };
+        entry.progress = beginning(text);
+        if entry.progress_told.is_some_and(|told| told.elapsed() < PROGRESS_INTERVAL) {
+            return;
+        }
+        entry.progress_told = Some(Instant::now());
+        drop(inner);
+        self.history.changes.tell(|| Change::Call(self.app.clone(), self.id));
     }
 
     /// Notes that MANTYX has taken the answer.
@@ -310,6 +333,24 @@ mod tests {
         running.end(Outcome::Error);
         assert_eq!(told(&history, "a")[0], ("3".to_owned(), Some(Outcome::Error)));
         assert_eq!(told(&history, "b").len(), 1);
+    }
+
+    #[test]
+    fn words_of_a_peer_are_shown_while_the_call_runs_and_told_now_and_then() {
+        let changes = Changes::default();
+        let mut subscriber = changes.subscribe();
+        let history = Arc::new(History::telling(changes));
+        let running = begin(&history, "a", "1");
+        for text in ["looking", "found"] {
+            running.id().progressed(text);
+        }
+        assert_eq!(&*history.of(None)[0].progress, "found");
+        running.end(Outcome::Result);
+        HistoryId::progressed(&running.id(), "too late");
+        assert_eq!(&*history.of(None)[0].progress, "found");
+        // Its begin, the first text and its end.
+        let told = std::iter::from_fn(|| subscriber.try_recv().ok()).count();
+        assert_eq!(told, 3);
     }
 
     #[test]

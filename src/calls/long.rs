@@ -27,11 +27,11 @@ use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica, room};
 use crate::limits::oldest::{Entry, over_bytes, over_count};
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::pending::Asked;
+use crate::model::pending::Fetch;
 use crate::model::sentences;
 use crate::model::{
-    Answer, AppName, BackendName, CallId, CallingRun, Of, Own, Route, RunKey, Target, paging,
-    pending,
+    Answer, AppName, BackendName, CallId, CallOwner, CallingRun, Own, Route, RunKey, Target,
+    paging, pending,
 };
 use crate::{clock, random};
 
@@ -46,7 +46,7 @@ const KEEP_COUNT: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     pub app: AppName,
-    pub of: Of,
+    pub of: CallOwner,
 }
 
 /// The state of a long call, as its scope sees it.
@@ -131,10 +131,10 @@ impl Scope {
         let request = &call.request;
         let of = match (call.scope.as_ref(), request.run.clone()) {
             (Some(scope), Some(CallingRun { workspace, run, session })) => match session {
-                Some(session) => Of::Session { workspace, session },
-                None => Of::Run { driven: scope.key.clone(), agent_run: run },
+                Some(session) => CallOwner::Session { workspace, session },
+                None => CallOwner::Run { driven: scope.key.clone(), agent_run: run },
             },
-            _ => Of::App,
+            _ => CallOwner::App,
         };
         Self { app: request.app.clone(), of }
     }
@@ -216,7 +216,7 @@ impl LongCalls {
 
     /// Forgets the calls of every scope that `is_over`: no caller can fetch their results. Calls
     /// that still run are cancelled, as the model could not learn of their effects.
-    pub fn forget(&self, is_over: impl Fn(&Of) -> bool) {
+    pub fn forget(&self, is_over: impl Fn(&CallOwner) -> bool) {
         let mut over = Vec::new();
         self.calls.lock().retain(|id, call| {
             let keep = !is_over(&call.scope.of);
@@ -521,7 +521,7 @@ fn of_record(record: LongRecord, scope: &Scope) -> Fetched {
 }
 
 /// As much of `answer` as `request` asks for, or as its backend's `max_result` allows.
-fn part(answer: &Answer, request: &Asked, max: Option<usize>, fetch: Option<&str>) -> Answer {
+fn part(answer: &Answer, request: &Fetch, max: Option<usize>, fetch: Option<&str>) -> Answer {
     let Answer::Result { text, files } = answer else { return answer.clone() };
     let fetch_by = (fetch.unwrap_or(pending::TOOL), &request.call);
     match (request.part, max) {

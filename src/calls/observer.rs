@@ -58,7 +58,7 @@ struct Asking {
     /// How long ended questions have waited.
     waited: Duration,
     /// Ended questions, as the audit log tells of them.
-    audited: audit::Asked,
+    audited: audit::PersonAnswers,
 }
 
 impl Asking {
@@ -105,7 +105,7 @@ impl Calls {
         }
         span(trace, call).outcome(ending.as_str(), ending.is_failure());
         if let Some(audit) = &self.audit {
-            let nothing = audit::Asked::default();
+            let nothing = audit::PersonAnswers::default();
             audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, &nothing);
         }
     }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::requests::Asked;
+use self::requests::RequestEntry;
 pub(super) use self::requests::Requests;
 use super::Calls;
 use super::long::AGAIN;
@@ -28,7 +28,7 @@ use crate::model::AppName;
 use crate::{clock, random};
 
 /// The body of the answer to a request.
-type Answered = Result<Bytes, NotAnswered>;
+type AnswerResult = Result<Bytes, NotAnswered>;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +55,9 @@ impl Calls {
         key: RequestKey,
         digest: String,
         work: W,
-    ) -> impl Future<Output = Answered> + Send + use<W>
+    ) -> impl Future<Output = AnswerResult> + Send + use<W>
     where
-        W: Future<Output = Answered> + Send + 'static,
+        W: Future<Output = AnswerResult> + Send + 'static,
     {
         self.once(key, RequestRecord::new(digest), work)
     }
@@ -72,50 +72,54 @@ impl Calls {
     pub fn once<W>(
         self: &Arc<Self>,
         key: RequestKey,
-        mut asked: RequestRecord,
+        mut record: RequestRecord,
         work: W,
-    ) -> impl Future<Output = Answered> + Send + use<W>
+    ) -> impl Future<Output = AnswerResult> + Send + use<W>
     where
-        W: Future<Output = Answered> + Send + 'static,
+        W: Future<Output = AnswerResult> + Send + 'static,
     {
         if self.journal.replica().is_some() {
-            asked.nonce = Some(random::uuid().as_u64_pair().0);
+            record.nonce = Some(random::uuid().as_u64_pair().0);
         }
         let answer = {
             let mut requests = self.requests.lock();
             self.journal.write(requests.make_room(clock::millis()));
             match requests.get(&key) {
-                Some(it) if it.record.digest != asked.digest => Err(NotAnswered::OtherRequest),
-                Some(it) => Ok(it.answer.clone()),
+                Some(earlier) if earlier.record.digest != record.digest => {
+                    Err(NotAnswered::OtherRequest)
+                }
+                Some(earlier) => Ok(earlier.answer.clone()),
                 None => {
-                    let (tell, answer) = watch::channel(None);
-                    let record = RequestRecord { answer: None, ..asked.clone() };
-                    requests.insert(key.clone(), Asked { record, answer: answer.clone() });
+                    let (sender, answer) = watch::channel(None);
+                    let without_answer = RequestRecord { answer: None, ..record.clone() };
+                    let entry = RequestEntry { record: without_answer, answer: answer.clone() };
+                    requests.insert(key.clone(), entry);
                     let app = key.0.clone();
-                    self.spawn(&app, Arc::clone(self).answer_once((key, asked), work, tell));
+                    self.spawn(&app, Arc::clone(self).answer_once((key, record), work, sender));
                     Ok(answer)
                 }
             }
         };
         async move {
             let mut answer = answer?;
-            let answered = answer.wait_for(Option::is_some).await;
-            answered.ok().and_then(|answered| answered.clone()).unwrap_or(Err(NotAnswered::Lost))
+            let result = answer.wait_for(Option::is_some).await;
+            result.ok().and_then(|result| result.clone()).unwrap_or(Err(NotAnswered::Lost))
         }
     }
 
     /// What the request with this key asks for, if there is one.
     pub fn digest_of(&self, key: &RequestKey) -> Option<String> {
-        self.requests.lock().get(key).map(|asked| asked.record.digest.clone())
+        self.requests.lock().get(key).map(|entry| entry.record.digest.clone())
     }
 
     /// The answers for the runtime `app` that an earlier process has not posted, with their keys
     /// and paths.
     pub fn unposted(&self, app: &AppName) -> Vec<(RequestKey, String, Bytes)> {
         let requests = self.requests.lock();
-        let unposted = requests.iter().filter(|((of, _), _)| of == app).filter_map(|(key, it)| {
-            let path = it.record.post_to.clone()?;
-            let answer = it.answer.borrow().clone()?.ok()?;
+        let app_requests = requests.iter().filter(|(key, _)| key.0 == *app);
+        let unposted = app_requests.filter_map(|(key, entry)| {
+            let path = entry.record.post_to.clone()?;
+            let answer = entry.answer.borrow().clone()?.ok()?;
             Some((key.clone(), path, answer))
         });
         unposted.collect()
@@ -129,11 +133,16 @@ impl Calls {
     }
 
     /// Records the request, does `work`, and records the answer.
+    ///
+    /// The request is on disk before `work` begins: after a crash, the next request with this key
+    /// would make the calls a second time otherwise. A request whose `work` gave no answer is
+    /// forgotten in the journal first and in memory last, as the journal would forget the next
+    /// request with this key as well.
     async fn answer_once(
         self: Arc<Self>,
         (key, mut record): (RequestKey, RequestRecord),
-        work: impl Future<Output = Answered>,
-        tell: watch::Sender<Option<Answered>>,
+        work: impl Future<Output = AnswerResult>,
+        sender: watch::Sender<Option<AnswerResult>>,
     ) {
         let answer = match (self.journal.begin(&key, &record).await, self.journal.replica()) {
             (Ok(None), _) if self.journal.is_open() => work.await,
@@ -141,35 +150,34 @@ impl Calls {
                 // The next request with this key asks again.
                 self.requests.lock().remove(&key);
                 // Another replica may have made the calls, also where the database does not say.
-                let is_written = first.is_ok();
-                let first = first.ok().flatten();
-                let answer = first.map_or(Err(NotAnswered::Elsewhere), |it| elsewhere(&record, it));
-                tell.send_replace(Some(answer));
-                if !is_written {
+                let written = first.is_ok();
+                let answer = match first.ok().flatten() {
+                    Some(first) => elsewhere(&record, first),
+                    None => Err(NotAnswered::Elsewhere),
+                };
+                sender.send_replace(Some(answer));
+                if !written {
                     self.withdraw(replica, key, record.nonce).await;
                 }
                 return;
             }
             _ => Err(NotAnswered::Unwritable),
         };
-        let ended = if let Ok(body) = &answer {
-            let body = (body.len() <= KEYED_ANSWERS).then_some(body);
-            let kept = body.and_then(|body| serde_json::from_slice(body).ok());
-            let is_kept = kept.is_some();
-            record.answer = kept.or(record.answer);
-            if !is_kept {
-                self.requests.lock().forget_answer(&key);
+        let change = if let Ok(body) = &answer {
+            let body = Some(body).filter(|body| body.len() <= KEYED_ANSWERS);
+            match body.and_then(|body| serde_json::from_slice(body).ok()) {
+                Some(json) => record.answer = Some(json),
+                None => drop(self.requests.lock().forget_answer(&key)),
             }
             Change::Request(key.clone(), record)
         } else {
             Change::Forget(Key::Request(key.clone()))
         };
-        self.journal.keep(vec![ended]).await;
+        self.journal.keep(vec![change]).await;
         if answer.is_err() {
-            // Only now: the journal would forget the next request with this key as well.
             self.requests.lock().remove(&key);
         }
-        tell.send(Some(answer)).ok();
+        sender.send(Some(answer)).ok();
         // The answer counts now, too.
         let mut requests = self.requests.lock();
         requests.note_answer(&key);
@@ -192,25 +200,24 @@ impl Calls {
     }
 
     /// Restores the requests that earlier processes have recorded.
-    pub fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
+    pub fn restore_requests(&self, mut records: Vec<(RequestKey, RequestRecord)>) {
         let mut requests = self.requests.lock();
         if self.journal.replica().is_some() {
-            // This process goes on with what it has been asked itself. Of a request without an
+            // This process continues with the requests that came to it. Of a request without an
             // answer, the table knows the present state: its replica may only have been frozen.
-            kept.retain(|(key, record)| record.answer.is_some() && requests.get(key).is_none());
+            records.retain(|(key, record)| record.answer.is_some() && requests.get(key).is_none());
         }
-        let restore = |(key, mut record): (RequestKey, RequestRecord)| {
+        for (key, mut record) in records {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
-            (key, Asked { record, answer: watch::channel(answer).1 })
-        };
-        kept.into_iter().map(restore).for_each(|(key, asked)| requests.insert(key, asked));
+            requests.insert(key, RequestEntry { record, answer: watch::channel(answer).1 });
+        }
     }
 }
 
-/// The answer to `asked`, as another replica was asked `first`.
-fn elsewhere(asked: &RequestRecord, first: RequestRecord) -> Answered {
+/// The answer to `request`, if another replica got `first` with the same key before it.
+fn elsewhere(request: &RequestRecord, first: RequestRecord) -> AnswerResult {
     match first.answer {
-        _ if first.digest != asked.digest => Err(NotAnswered::OtherRequest),
+        _ if first.digest != request.digest => Err(NotAnswered::OtherRequest),
         _ if first.lost => Err(NotAnswered::Lost),
         Some(body) if first.post_to.is_none() => Ok(String::from(Box::from(body)).into()),
         _ => Err(NotAnswered::Elsewhere),

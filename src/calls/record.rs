@@ -21,7 +21,7 @@ use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
 use crate::limits::shares::Share;
-use crate::model::recovery::{Known, LOCAL_TOOL_TIMEOUT};
+use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, RecoveryFacts};
 use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, Workspace};
 
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
@@ -52,7 +52,7 @@ pub struct CallRecorder {
     /// When this process first knew the call.
     since: Instant,
     /// Its name in the history, once it is made.
-    pub shown: OnceLock<HistoryId>,
+    pub history_id: OnceLock<HistoryId>,
     /// Set when it becomes a long call.
     long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// For how long earlier processes had known it, by the clocks that outlive a process.
@@ -123,7 +123,7 @@ impl CallRecorder {
             key,
             record: Mutex::new(record),
             since: Instant::now(),
-            shown: OnceLock::new(),
+            history_id: OnceLock::new(),
             long: OnceLock::new(),
             before,
             claimed_elsewhere: CancellationToken::new(),
@@ -212,13 +212,19 @@ impl CallRecorder {
     }
 
     /// What `model::recovery` decides by. MANTYX waits for `whole`.
-    pub fn known(&self, repeatable: bool, whole: Duration) -> Known {
+    pub fn recovery_facts(&self, repeatable: bool, whole: Duration) -> RecoveryFacts {
         let record = self.record.lock();
         // A call without its arguments cannot be made.
-        let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
+        let remaining = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
         let stage = record.stage;
         let attempts = record.attempts;
-        Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
+        RecoveryFacts {
+            stage,
+            attempts,
+            has_handle: record.handle.is_some(),
+            repeatable,
+            remaining,
+        }
     }
 
     /// The call as it was read; with `null` for arguments that are no longer kept.
@@ -397,7 +403,7 @@ impl Recorder for CallRecorder {
         Box::pin(async move {
             let journal = &self.keeping.journal;
             let long = self.long.get();
-            self.shown.get().inspect(|call| call.sent());
+            self.history_id.get().inspect(|call| call.sent());
             if !self.is_kept() {
                 self.record.lock().dispatch(peer);
                 return Ok(());
@@ -485,6 +491,10 @@ impl Recorder for CallRecorder {
             drop(record);
             self.keeping.journal.write(vec![self.change()]);
         }
+    }
+
+    fn progressed(&self, text: &str) {
+        self.history_id.get().inspect(|call| call.progressed(text));
     }
 
     fn is_left(&self) -> bool {

@@ -16,23 +16,23 @@ impl Calls {
     /// became of its server's question.
     pub(super) async fn send(&self, call: &ActiveCall) -> Result<CallOutcome, Deferred> {
         let context = call.context();
-        let mut answered = pin!(self.backends.call(&context));
+        let mut backend_call = pin!(self.backends.call(&context));
         let mut questions = call.questions.lock().await;
         let mut unanswered = None;
-        let mut made = loop {
-            let put = async {
+        let mut outcome = loop {
+            let next_question = async {
                 let Some(question) = questions.recv().await else { return future::pending().await };
                 self.put(call, question).await
             };
             tokio::select! {
                 biased;
-                made = &mut answered => break made,
-                put = put => unanswered = put?.or(unanswered),
+                outcome = &mut backend_call => break outcome,
+                result = next_question => unanswered = result?.or(unanswered),
             }
         };
-        if let (Answer::Error(why), Some(unanswered)) = (&mut made.answer, unanswered) {
+        if let (Answer::Error(why), Some(unanswered)) = (&mut outcome.answer, unanswered) {
             *why = format!("{why} {unanswered}");
         }
-        Ok(made)
+        Ok(outcome)
     }
 }

@@ -118,10 +118,54 @@ fn damaged_features_leave_the_catalog() {
 }
 
 #[test]
-fn file_of_an_earlier_version_is_a_catalog_without_features() {
-    let stored = read(r#"{"version":1,"identity":"x","tools":[{"name":"ls"}]}"#).unwrap();
-    assert_eq!(stored.catalog.tool_count(), 1);
-    assert_eq!(stored.features.unwrap().digest(), Features::default().digest());
+fn file_of_another_version_is_read_as_far_as_it_is_known() {
+    struct Case {
+        name: &'static str,
+        text: &'static str,
+        /// What this version writes in its place.
+        today: &'static str,
+    }
+    for Case { name, text, today } in [
+        Case {
+            name: "a server of an earlier version, before places and features",
+            text: r#"{"version":1,"identity":"x","tools":[{"name" : "ls"}],"serverInfo":{"name":"S"}}"#,
+            today: r#"{"version":1,"identity":"x","tools":[{"name" : "ls"}],"serverInfo":{"name":"S"}}"#,
+        },
+        Case {
+            name: "an agent of an earlier version",
+            text: r#"{"version":1,"identity":"x","card":{"name" : "HR"}}"#,
+            today: r#"{"version":1,"identity":"x","card":{"name" : "HR"}}"#,
+        },
+        Case {
+            name: "a server with places, before features",
+            text: r#"{"version":1,"identity":"x","tools":[{"name":"ls"}],"gone":[{"name":"rm","place":1,"since":5}]}"#,
+            today: r#"{"version":1,"identity":"x","tools":[{"name":"ls"}],"gone":[{"name":"rm","place":1,"since":5}]}"#,
+        },
+        Case {
+            name: "a server of a later version: what is not known is asked for again",
+            text: r#"{"version":1,"identity":"x","tools":[{"name":"ls","later":1}],"gone":[{"name":"rm","place":1,"since":5,"later":1}],"features":{"completes":true,"resources":[],"resourceTemplates":[],"prompts":[],"later":[]},"later":{}}"#,
+            today: r#"{"version":1,"identity":"x","tools":[{"name":"ls","later":1}],"gone":[{"name":"rm","place":1,"since":5}],"features":{"completes":true,"resources":[],"resourceTemplates":[],"prompts":[]}}"#,
+        },
+    ] {
+        let stored = read(text).expect(name);
+        let features = stored.features.expect(name);
+        assert_eq!(write(&stored.catalog, &features, &stored.identity), today, "{name}");
+        assert!(!is_later(text), "{name}");
+    }
+}
+
+#[test]
+fn file_of_a_later_format_is_ignored_and_written_over() {
+    let (_dir, state) = state();
+    let (identity, name) = (Identity::from_text("x"), BackendName::parse("fs").unwrap());
+    let later =
+        write(&server(), &features(), &identity).replacen("\"version\":1", "\"version\":2", 1);
+    assert!(is_later(&later) && read(&later).is_err());
+    state.write_kept(&file(&name), &later).unwrap();
+    assert!(load(&state, &name, &identity).is_none(), "its server is asked");
+    // The last good catalog is what the server shows: nothing is lost with the file.
+    state.write_kept(&file(&name), &write(&server(), &features(), &identity)).unwrap();
+    assert!(load(&state, &name, &identity).is_some());
 }
 
 #[tokio::test]

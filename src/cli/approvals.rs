@@ -27,7 +27,7 @@ pub(super) struct Settings {
 
 #[derive(Debug, Subcommand)]
 enum Decision {
-    /// Has the call made, with the arguments that are listed
+    /// Lets the bridge make the call, with the arguments that the list shows
     #[command(after_help = "Example: mantyx-bridge approvals approve apr_6f1d0b7a52c94e83a1b0c2d4")]
     Approve {
         /// The id in the list
@@ -46,7 +46,7 @@ enum Decision {
         #[arg(value_name = "KEY=VALUE")]
         fields: Vec<String>,
     },
-    /// Has the call answered with an error; declines the question of a call's server
+    /// Refuses the call: the model gets an error. Declines the question of a call's server
     #[command(after_help = "Example: mantyx-bridge approvals deny apr_6f1d0b7a52c94e83a1b0c2d4 \
                             --reason 'Use the test server.'")]
     Deny {

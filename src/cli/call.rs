@@ -15,6 +15,7 @@ use super::{
 };
 use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
+use crate::model::answer::codes::TOOL_INPUT_INVALID;
 use crate::model::{pending, question, string_member};
 use crate::random;
 
@@ -36,7 +37,7 @@ pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool
         text = made(&client, (&id, tool), &arguments, &mut goes_on) => text?,
         never = told_of_approval(&client, &id, &mut waits) => never,
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
-        () = stop.asked() => return Err(left(goes_on.as_deref(), waits.as_deref())),
+        () = stop.asked() => return Err(given_up(goes_on.as_deref(), waits.as_deref())),
     };
     let answer: ToolResult = parse(&text)?;
     if json {
@@ -47,9 +48,19 @@ pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool
         };
     }
     match answer.error {
-        Some(error) => Err(Failure::Failed(inset(&error))),
+        Some(error) => Err(failure(tool, &error)),
         None => print(&format!("{}\n", answer.result.unwrap_or_default())),
     }
+}
+
+/// The failure of a call with this error. Arguments that do not fit are a mistake of the command
+/// line, whether the command or the daemon has found it; the advice behind it is for a model.
+fn failure(tool: &str, error: &str) -> Failure {
+    let unfit = error.strip_prefix(TOOL_INPUT_INVALID).and_then(|rest| rest.strip_prefix(": "));
+    let Some(unfit) = unfit else { return Failure::Failed(inset(error)) };
+    let why = unfit.split(". The call was not made").next().unwrap_or(unfit);
+    let why = why.strip_prefix("the arguments: ").unwrap_or(why);
+    failures::unfit_arguments(tool, inset(why))
 }
 
 /// The arguments, which are JSON or typed by the tool's schema.
@@ -61,7 +72,8 @@ async fn read(client: &Client, tool: &str, given: &[String]) -> Outcome<Box<RawV
         }
         pairs => {
             let schema = tools::one(client, tool).await?.schema;
-            question::typed(&schema, pairs).map_err(Failure::Usage)?
+            let typed = question::typed(&schema, pairs);
+            typed.map_err(|why| failures::unfit_arguments(tool, why))?
         }
     };
     let arguments = RawValue::from_string(text)
@@ -127,8 +139,9 @@ fn pending_call(text: &str) -> Option<String> {
     string_member(&result, "callId")
 }
 
-fn left(goes_on: Option<&str>, waits: Option<&str>) -> Failure {
-    match (goes_on, waits) {
+/// What has become of a call whose person has waited long enough.
+fn given_up(pending: Option<&str>, waits: Option<&str>) -> Failure {
+    match (pending, waits) {
         (Some(call), _) => Failure::Failed(format!(
             "given up; the call continues in the bridge, which keeps its result for a day:\n  \
              mantyx-bridge call {} callId={call}",
@@ -149,6 +162,17 @@ mod tests {
     use super::*;
     use crate::model::answer;
     use crate::model::ids::CallId;
+
+    #[test]
+    fn unfit_arguments_have_one_voice_and_exit_code() {
+        let error =
+            "tool_input_invalid: the arguments: \"b\" is required. The call was not made; x";
+        let Failure::Usage(text) = failure("add", error) else { panic!("exit code 2") };
+        assert_eq!(text, "the arguments do not fit `add`: \"b\" is required");
+        assert!(
+            matches!(failure("add", "disk full"), Failure::Failed(text) if text == "disk full")
+        );
+    }
 
     #[test]
     fn an_answer_for_the_time_being_is_known() {

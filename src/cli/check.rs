@@ -3,8 +3,9 @@
 //! Must not: start a program, open a socket, or print a secret.
 
 mod explain;
-mod kept;
-mod places;
+mod own_keys;
+pub(super) mod places;
+mod stored;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
-use self::kept::Kept;
+use self::own_keys::own_keys;
+use self::stored::CatalogFindings;
 use super::page::counted;
 use super::{Failure, Outcome, pretty, print, print_json};
 use crate::backend::program::hiding::{exposure, possible};
@@ -97,19 +99,23 @@ struct BackendPlan(Vec<Member>);
 type Member = (&'static str, Value);
 
 /// Checks the file `path`, or the first default one. `look` reads what else is on this machine.
-fn report(path: Option<&Path>, env: &Environment, look: fn(&Config) -> Kept) -> CheckReport {
+fn report(
+    path: Option<&Path>,
+    env: &Environment,
+    look: fn(&Config) -> CatalogFindings,
+) -> CheckReport {
     let loaded = find(path, env).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
     });
     match loaded {
         Ok((file, config)) => {
-            let kept = look(&config);
+            let findings = look(&config);
             CheckReport {
                 file,
                 ok: true,
-                warnings: [&kept.warnings[..], &config.warnings].concat(),
-                plan: Some(Plan::new(&config, kept)),
+                warnings: [&findings.warnings[..], &config.warnings].concat(),
+                plan: Some(Plan::new(&config, findings)),
                 ..CheckReport::default()
             }
         }
@@ -133,9 +139,9 @@ fn exposures(config: &Config) -> Vec<String> {
 /// `mantyx-bridge check`.
 pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
     let report = report(path, &Environment::of_process(), |config| {
-        let kept = Kept::new(config);
-        let warnings = [places::missing(config), exposures(config), kept.warnings].concat();
-        Kept { warnings, ..kept }
+        let findings = CatalogFindings::new(config);
+        let warnings = [places::missing(config), exposures(config), findings.warnings].concat();
+        CatalogFindings { warnings, ..findings }
     });
     if json {
         print_json(&pretty(&report))?;
@@ -171,7 +177,7 @@ impl fmt::Display for CheckReport {
 }
 
 impl Plan {
-    fn new(config: &Config, kept: Kept) -> Self {
+    fn new(config: &Config, findings: CatalogFindings) -> Self {
         let speaks = match &config.listen.tls {
             None => "",
             Some(Files { client_ca: None, .. }) => " (TLS)",
@@ -216,8 +222,8 @@ impl Plan {
             backends: config.backends.values().map(BackendPlan::new).collect(),
             runtimes: runtimes.collect(),
             disabled: texts(&config.disabled),
-            injected: kept.injected,
-            not_counted: kept.not_counted,
+            injected: findings.injected,
+            not_counted: findings.not_counted,
         }
     }
 }
@@ -291,7 +297,7 @@ fn reached(target: &Target) -> Vec<Member> {
                 OauthClient::Credentials(credentials) => issuer(credentials),
                 OauthClient::Login(client) => login(client),
             });
-            by_url(url, names, oauth, tls)
+            by_url(url, names, oauth.as_deref(), tls)
         }
         Target::A2a(A2a {
             card: CardSource::Base(url) | CardSource::Url(url),
@@ -299,7 +305,7 @@ fn reached(target: &Target) -> Vec<Member> {
             oauth,
             tls,
             ..
-        }) => by_url(url, names, oauth.as_deref().map(issuer), tls),
+        }) => by_url(url, names, oauth.as_deref().map(issuer).as_deref(), tls),
         Target::Local(Local {
             action: Action::Http { method, url, headers: names, tls }, ..
         }) => vec![
@@ -319,7 +325,7 @@ fn reached(target: &Target) -> Vec<Member> {
 fn by_url(
     url: &impl ToString,
     names: &HeaderMap,
-    oauth: Option<String>,
+    oauth: Option<&str>,
     tls: &Option<Tls>,
 ) -> Vec<Member> {
     vec![
@@ -461,7 +467,8 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(_, name), (_, kind), members @ ..] = self.0.as_slice() else { return Ok(()) };
         writeln!(f, "{} {}", text(kind), text(name))?;
-        members.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<16}"), value))
+        let shown = own_keys(name, kind, members);
+        shown.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<17}"), value))
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! Must not: start a daemon, or show its token.
 
-use std::error::Error;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -60,24 +63,24 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) enum Place {
     /// As a configuration says.
-    Configured(Contact),
+    Configured(Box<Contact>),
     /// Where the command line says.
     Given { url: String, token: Option<SecretString> },
     /// Where a daemon has left its address; its token is in its state directory.
-    Left { url: String, state: PathBuf },
+    Noted { url: String, state: PathBuf },
 }
 
 /// Where the daemons of the system's services leave their notes.
 const SERVICES: &str = "/run/mantyx-bridge/daemon";
 
 impl Place {
-    /// A daemon that has left its address: one that runs, or the last one in the usual state
+    /// A daemon whose address is on disk: one that runs, or the last one in the usual state
     /// directory of this user or the machine.
     ///
     /// # Errors
     ///
     /// Several run, and none of them has a usual state directory.
-    pub(super) fn left(env: &Environment) -> Outcome<Option<Self>> {
+    pub(super) fn noted(env: &Environment) -> Outcome<Option<Self>> {
         let users = env.users_directory("XDG_STATE_HOME", ".local/state");
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
         let usual: Vec<PathBuf> = dirs.map(|dir| dir.join("mantyx-bridge")).collect();
@@ -108,7 +111,7 @@ impl Place {
     fn of_running(daemon: &Running) -> Option<Self> {
         // Over TLS, the configuration names the certificate that is to be expected.
         let url = daemon.urls.iter().find(|url| !url.starts_with("https:"))?;
-        Some(Self::Left { url: url.clone(), state: daemon.state_dir.clone() })
+        Some(Self::Noted { url: url.clone(), state: daemon.state_dir.clone() })
     }
 }
 
@@ -120,7 +123,7 @@ impl Client {
                 let base = url.trim_end_matches('/').to_owned();
                 Ok(Self::at(base, token.clone(), StateDir::new(PathBuf::new())))
             }
-            Place::Left { url, state } => {
+            Place::Noted { url, state } => {
                 let state = StateDir::new(state.clone());
                 let token = state.existing(state_dir::TOKEN).ok().flatten();
                 Self::at(url.clone(), token, state).known()
@@ -131,10 +134,14 @@ impl Client {
     /// The daemon that runs with the configuration.
     fn configured(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
-        let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let (app, token) = match &contact.app {
             Some((app, token)) => (Some(app.clone()), token.clone()),
-            None => (None, state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?),
+            None => match (state.existing(state_dir::TOKEN), other_owner(state.path())) {
+                (Err(_), Some(user)) => {
+                    return Err(failures::other_users_daemon(state.path().display(), user));
+                }
+                (token, _) => (None, token.map_err(|error| Failure::Failed(error.to_string()))?),
+            },
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         // TLS may require a client certificate; on the unix socket, a token always suffices, and a
@@ -151,7 +158,8 @@ impl Client {
                 let base = match address.port() {
                     // The configured port is 0; the daemon has written down which port it got.
                     0 => {
-                        let urls = state.listen().map_err(|error| failed(&error))?;
+                        let urls =
+                            state.listen().map_err(|error| Failure::Failed(error.to_string()))?;
                         let prefix = format!("{scheme}://");
                         let url = urls.into_iter().find(|url| url.starts_with(&prefix));
                         url.ok_or_else(|| Failure::Failed("its port is not known".to_owned()))?
@@ -173,6 +181,9 @@ impl Client {
     fn known(self) -> Outcome<Self> {
         if self.token.is_some() || !self.operator().is_empty() || self.is_on_socket() {
             return Ok(self);
+        }
+        if let Some(user) = other_owner(self.state.path()) {
+            return Err(failures::other_users_daemon(self.state.path().display(), user));
         }
         Err(match self.app {
             Some(_) => failures::no_app_token(self.known_in()),
@@ -305,6 +316,7 @@ impl Client {
         if status == StatusCode::UNAUTHORIZED {
             let dir = self.known_in();
             return Err(match self.token {
+                Some(_) if dir.is_empty() => failures::wrong_given_token(&self.place),
                 Some(_) => failures::other_token(&self.place, dir),
                 None => failures::no_app_token(dir),
             });
@@ -351,6 +363,33 @@ impl Events {
             let Ok(Some(chunk)) = self.response.chunk().await else { return Ok(None) };
             self.framer.push(&chunk);
         }
+    }
+}
+
+/// The user whom the state directory belongs to, if this one may not enter it: the name, or the
+/// number of one that has no name here.
+fn other_owner(state: &Path) -> Option<String> {
+    let may_enter = access(state, Access::READ_OK | Access::EXEC_OK).is_ok();
+    // A directory above it may be closed, too.
+    let visible = state.ancestors().find_map(|path| std::fs::metadata(path).ok())?;
+    let owner = visible.uid();
+    if may_enter || owner == geteuid().as_raw() || !is_refused(state) {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == owner.to_string()).then(|| name.to_owned())
+    });
+    Some(name.unwrap_or_else(|| format!("#{owner}")))
+}
+
+/// Whether it is there and closed, and not absent.
+fn is_refused(state: &Path) -> bool {
+    match access(state, Access::READ_OK | Access::EXEC_OK) {
+        Err(error) => error == Errno::ACCESS,
+        Ok(()) => false,
     }
 }
 

@@ -42,9 +42,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The calls that were seen, and those that were answered with a result.
 #[derive(Debug, Default)]
-struct Seen {
-    called: usize,
-    answered: usize,
+struct DemoRun {
+    calls: usize,
+    results: usize,
     text: Option<String>,
 }
 
@@ -65,14 +65,14 @@ async fn with_bridge(
     limit: Option<Duration>,
     show: impl AsyncFnOnce(&Client, &str) -> Outcome,
 ) -> Outcome {
-    let mut asked = Stop::new()?;
+    let mut signals = Stop::new()?;
     let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
     let text =
         format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
     let options = Options { launcher: std::env::current_exe().ok(), ..Options::default() };
     orphans::adopt();
-    let shown = async {
+    let outcome = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls.first().cloned().unwrap_or_default();
         let app = Client::at(url.clone(), Some(daemon.token.clone()), StateDir::new(state.clone()));
@@ -81,34 +81,34 @@ async fn with_bridge(
         let showing = async {
             let _over = stop.clone().drop_guard();
             tokio::select! {
-                shown = show(&app, &url) => shown,
+                outcome = show(&app, &url) => outcome,
                 () = sleep(LIMIT), if limit.is_some() => {
                     Err(Failure::Failed(format!("it did not end within {LIMIT:?}")))
                 }
-                () = asked.asked() => match limit {
+                () = signals.asked() => match limit {
                     Some(_) => Err(Failure::Failed("interrupted".to_owned())),
                     None => Ok(()),
                 },
             }
         };
-        let (ran, shown) = tokio::join!(running, showing);
-        ran.map_err(|error| Failure::Failed(error_chain(&error)))?;
-        shown
+        let (end, outcome) = tokio::join!(running, showing);
+        end.map_err(|error| Failure::Failed(error_chain(&error)))?;
+        outcome
     }
     .await;
     if let Err(error) = std::fs::remove_dir_all(&state) {
         super::complain(&format!("{} was left behind: {error}", state.display()));
     }
-    shown
+    outcome
 }
 
 async fn show(app: &Client, url: &str) -> Outcome {
     begin(url, "an agent run")?;
     wait_until_ready(app).await?;
     let run = submit(app).await?;
-    let Seen { called, answered, text } = follow(app, &run).await?;
-    let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
-        return Err(failures::demo_calls(called, answered));
+    let DemoRun { calls, results, text } = follow(app, &run).await?;
+    let Some(text) = text.filter(|_| calls == 2 && results == 2) else {
+        return Err(failures::demo_calls(calls, results));
     };
     print(&format!(
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
@@ -145,8 +145,8 @@ async fn submit(app: &Client) -> Outcome<String> {
     let path = "/api/v1/workspaces/demo/agent-runs";
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
     let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;
-    let injected = reply.headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
-    let injected = injected.unwrap_or("-").to_owned();
+    let header = reply.headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
+    let injected = header.unwrap_or("-").to_owned();
     let status = reply.status;
     let created: Submitted = parse(&reply.success()?)?;
     print(&format!("< {status}, X-Bridge-Injected: {injected}\n\n"))?;
@@ -154,28 +154,28 @@ async fn submit(app: &Client) -> Outcome<String> {
 }
 
 /// Prints the events of the run as they come.
-async fn follow(app: &Client, path: &str) -> Outcome<Seen> {
+async fn follow(app: &Client, path: &str) -> Outcome<DemoRun> {
     print(&format!("> GET {path}\n"))?;
     let mut events = app.open(path, None).await?;
-    let mut seen = Seen::default();
+    let mut run = DemoRun::default();
     while let Some(fields) = events.next().await? {
         let Some(data) = fields.data else { continue };
-        seen.take(&parse(&data)?)?;
+        run.take(&parse(&data)?)?;
     }
-    Ok(seen)
+    Ok(run)
 }
 
-impl Seen {
+impl DemoRun {
     fn take(&mut self, event: &Value) -> Outcome {
         let data = &event["data"];
         let kind = event["type"].as_str().unwrap_or("?");
         let what = match kind {
             "tool_call" => {
-                self.called += 1;
+                self.calls += 1;
                 format!("{} {}", data["name"].as_str().unwrap_or("?"), data["input"])
             }
             "local_tool_result_in" => {
-                self.answered += usize::from(data["error"].is_null());
+                self.results += usize::from(data["error"].is_null());
                 shortened(data["output"].as_str().or(data["error"].as_str()).unwrap_or(""))
             }
             "result" => {

@@ -40,6 +40,24 @@ pub(super) fn other_token(place: impl Display, dir: impl Display) -> Failure {
     ))
 }
 
+pub(super) fn wrong_given_token(place: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon at {place} does not know the token that was given by --token-file or \
+         MANTYX_BRIDGE_TOKEN; `mantyx-bridge token`, run where that daemon runs, prints the right one"
+    ))
+}
+
+pub(super) fn other_users_daemon(dir: impl Display, user: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "the daemon's state directory {dir} belongs to the user {user}: run the command as that \
+         user, such as `sudo -u {user} mantyx-bridge …`"
+    ))
+}
+
+pub(super) fn unfit_arguments(tool: impl Display, why: impl Display) -> Failure {
+    Failure::Usage(format!("the arguments do not fit `{tool}`: {why}"))
+}
+
 pub(super) fn several_daemons(urls: impl Display) -> Failure {
     Failure::Usage(format!(
         "several daemons run, and there is no configuration to say which one is meant: name it \
@@ -154,8 +172,7 @@ pub(super) fn no_such_tool(
     backends: impl Display,
 ) -> Failure {
     Failure::Failed(format!(
-        "there is no tool and no backend `{name}`{meant} Of backends with tools, there are: \
-         {backends}"
+        "there is no tool and no backend `{name}`{meant} These backends have tools: {backends}"
     ))
 }
 
@@ -163,4 +180,111 @@ pub(super) fn wants_certificate() -> Failure {
     let text = "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), \
                 and the command line has none; add a unix socket (listen.unix)";
     Failure::Usage(text.to_owned())
+}
+
+pub(super) fn no_person() -> Failure {
+    let text = "nothing is changed: there is no terminal on which a person could agree; --yes agrees \
+                in advance";
+    Failure::Usage(text.to_owned())
+}
+
+pub(super) fn not_agreed() -> Failure {
+    Failure::Failed("nothing is changed".to_owned())
+}
+
+pub(super) fn bad_server_name(name: impl Display, instead: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "`{name}` cannot be the name of a server, which stands in front of its tools' names: write \
+         `{instead}`"
+    ))
+}
+
+pub(super) fn server_there(name: impl Display, file: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "{file} has `{name}` already: choose another name, or `mantyx-bridge remove {name}` first"
+    ))
+}
+
+pub(super) fn not_a_url(text: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "`{text}` is no URL of an MCP server; a program stands behind `--`: mantyx-bridge add NAME \
+         -- COMMAND ARGUMENT…"
+    ))
+}
+
+pub(super) fn not_a_pair(option: impl Display, form: impl Display) -> Failure {
+    Failure::Usage(format!("--{option} takes {form}"))
+}
+
+pub(super) fn only_with(option: impl Display, what: impl Display) -> Failure {
+    Failure::Usage(format!("--{option} is for {what}"))
+}
+
+pub(super) fn by_hand(file: impl Display, why: impl Display, entry: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "{file} is left as it is: {why}. Change it in an editor; this is the entry:\n{entry}"
+    ))
+}
+
+pub(super) fn would_not_be_good(file: impl Display, why: impl Display) -> Failure {
+    Failure::Usage(format!("{file} is left as it is, as it would not be good any longer:\n{why}"))
+}
+
+pub(super) fn client_absent(client: impl Display, places: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "{client} is not on this machine: there is neither {places}. `--print` prints the entry \
+         for it"
+    ))
+}
+
+pub(super) fn command_failed(line: impl Display, why: impl Display) -> Failure {
+    Failure::Failed(format!("`{line}` failed: {why}"))
+}
+
+pub(super) fn no_service_manager(why: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "systemctl cannot be started: {why}. Without systemd, start `mantyx-bridge serve` by what \
+         starts programs on this machine"
+    ))
+}
+
+pub(super) fn no_session(failure: Failure) -> Failure {
+    let Failure::Failed(why) = failure else { return failure };
+    Failure::Failed(format!(
+        "{why}\nsystemd has no session of this user: log in as the user itself, not by `su` or \
+         `sudo`, and run the command again; nothing is changed"
+    ))
+}
+
+pub(super) fn package_unit(file: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "the package has installed the service, {file}: start it with `systemctl enable --now \
+         mantyx-bridge`; its configuration is /etc/mantyx-bridge/bridge.yaml"
+    ))
+}
+
+pub(super) fn variables_of_a_shell(file: impl Display, why: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "the service would not start: it has no variables of your shell.\n{why}Keep the value with \
+         `mantyx-bridge secret set NAME`, and write ${{secret:NAME}} in {file}"
+    ))
+}
+
+pub(super) fn bad_secret_name(name: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "`{name}` cannot be the name of a secret: letters, digits, `_` and `-`, such as \
+         MANTYX_API_KEY"
+    ))
+}
+
+pub(super) fn no_secret_given() -> Failure {
+    Failure::Usage("no secret was given; nothing is kept".to_owned())
+}
+
+pub(super) fn secret_too_long(max_bytes: u64) -> Failure {
+    Failure::Usage(format!("the secret has more than {max_bytes} bytes; nothing is kept"))
+}
+
+pub(super) fn no_such_secret(name: impl Display, dir: impl Display) -> Failure {
+    Failure::Failed(format!("there is no secret `{name}` in {dir}"))
 }

@@ -10,7 +10,7 @@
 
 mod beside;
 mod entry;
-mod formats;
+pub(super) mod formats;
 mod hiding;
 mod looks;
 mod messages;
@@ -22,10 +22,12 @@ mod sections;
 mod values;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 
 use self::entry::Entry;
@@ -35,12 +37,14 @@ use self::names::{names_for, shown};
 use self::references::Source;
 use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
-pub(super) use self::yaml::yaml;
+pub(super) use self::yaml::{quoted, yaml};
+use super::page::counted;
 use super::{Failure, Outcome, complain, print};
 use crate::config::{Environment, Problem, is_variable};
 use crate::model::BackendName;
 use crate::model::naming::legal;
 use crate::model::visible;
+use crate::state_dir::StateDir;
 
 /// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ pub(super) struct Imported {
     /// What of the files is not in bridge.yaml though it may matter, one sentence each.
     unread: Vec<String>,
     vault: Vault,
+    /// The servers of files that were read before the last one.
+    earlier: BTreeSet<String>,
 }
 
 pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
@@ -65,6 +71,7 @@ pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let name = visible::shown(&file.display().to_string()).replace('\n', "?");
     print(&format!("# Imported from {name}\n{}", yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
+    complain(&imported.next_steps(&name));
     match imported.unread.len() {
         0 => Ok(()),
         1 => Err(Failure::Failed("1 part of the file is not taken over, as said above".to_owned())),
@@ -76,6 +83,21 @@ pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
 }
 
 impl Imported {
+    /// Nothing yet; secrets will be kept in `state`, or be variables if there is no such directory.
+    pub(super) fn with_secrets_in(state: Option<&StateDir>) -> Self {
+        let Some(state) = state else { return Self::default() };
+        let stored = state.secret_names().into_iter().filter_map(|name| {
+            let secret = state.stored_secret(&name)?.expose_secret().to_owned();
+            Some((name, secret))
+        });
+        Self { vault: Vault::beside_stored(stored.collect()), ..Self::default() }
+    }
+
+    /// The secrets that the state directory has to keep, by name.
+    pub(super) fn secrets(&self) -> Vec<(&str, &str)> {
+        self.vault.secrets()
+    }
+
     /// Adds the servers of the file at `path`.
     pub(super) fn load(&mut self, path: &Path, env: &Environment) -> Outcome {
         let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
@@ -90,7 +112,8 @@ impl Imported {
     /// Adds the servers of the file at `path` with this text. The variables that the file refers to
     /// are noted first: otherwise one of them could come to stand for a secret of an earlier
     /// server.
-    fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
+    pub(super) fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
+        self.earlier = self.mcp.keys().cloned().collect();
         let members = formats::parse(path, text)?;
         let root = Root { members: &members, is_yaml: formats::is_yaml(path) };
         let mut servers = sections::servers(root).ok_or(
@@ -100,6 +123,9 @@ impl Imported {
         let off_by = beside::restrictions(&members, &servers);
         for server in &mut servers {
             server.is_off = !off_by.is_empty();
+        }
+        for server in servers.extract_if(.., |server| is_bridge(&server.entry)) {
+            self.notes.push(format!("`{}` is this bridge, and is left out", server.name));
         }
         let source = Source::new(path, &members, env);
         for server in &servers {
@@ -142,6 +168,13 @@ impl Imported {
                 self.notes.truncate(notes);
                 return;
             }
+            if let Some(same) = self.same_server(&entry) {
+                let note = format!("`{}` is the server `{same}`, and is written once", server.name);
+                self.vault = vault;
+                self.notes.truncate(notes);
+                self.notes.push(note);
+                return;
+            }
             if server.has_name && name != server.name {
                 let was = Value::from(shown(&server.name));
                 let place = match server.folder {
@@ -161,11 +194,43 @@ impl Imported {
         self.unread.push(format!("`{name}` is left out (`{at}`): {why}"));
     }
 
+    /// What a person does with the servers of `file`.
+    fn next_steps(&self, file: &str) -> String {
+        let names: Vec<&str> = self.mcp.keys().map(String::as_str).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        format!(
+            "These are {}: {}. Once bridge.yaml has them, `mantyx-bridge connect PROGRAM` gives them \
+             to a program, and `mantyx-bridge open` shows them. Remove them from {file} then: with \
+             both, the program's model has each tool twice.",
+            counted(names.len(), "server"),
+            names.join(", "),
+        )
+    }
+
     /// Whether another part of the file has the same server under the same name, as projects of
     /// Claude Code often do.
     fn is_there(&self, name: &str, entry: &Map<String, Value>) -> bool {
         let own = names_for(name).into_iter().next().map(|name| legal(&name)).unwrap_or_default();
         self.mcp.get(&own).and_then(Value::as_object) == Some(entry)
+    }
+
+    /// The server of an earlier file that `entry` is: two programs often have the same one. What a
+    /// program calls its transport does not matter where there is a program to start.
+    fn same_server(&self, entry: &Map<String, Value>) -> Option<String> {
+        let plain = |entry: &Map<String, Value>| {
+            let mut entry = entry.clone();
+            if entry.contains_key("command") {
+                entry.remove("transport");
+            }
+            self.vault.revealed(&json!(entry).to_string())
+        };
+        let wanted = plain(entry);
+        let same = self.earlier.iter().find(|name| {
+            self.mcp.get(*name).and_then(Value::as_object).is_some_and(|it| plain(it) == wanted)
+        });
+        same.cloned()
     }
 
     /// Leaves a time out that bridge.yaml does not take, since it restricts nothing.
@@ -260,6 +325,13 @@ impl Imported {
     }
 }
 
+/// Whether the entry is that of `connect`: as one of its own servers, the bridge would have all its
+/// tools again, and again.
+fn is_bridge(entry: &Value) -> bool {
+    let program = entry["command"].as_str().unwrap_or_default().rsplit('/').next();
+    program == Some("mantyx-bridge") && entry["args"][0] == "mcp"
+}
+
 /// Where and why bridge.yaml refuses `entry`, apart from variables and files that are missing here.
 fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Option<String> {
     // Of an entry that is turned off, the bridge would check less.
@@ -274,7 +346,7 @@ fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Opti
 
 /// Whether the entry itself is wrong, and not this machine, where a variable or a file may be
 /// missing.
-fn is_refusal(problem: &Problem) -> bool {
+pub(super) fn is_refusal(problem: &Problem) -> bool {
     if problem.path.ends_with(".envFile") {
         return problem.message.contains(" reference");
     }

@@ -1,9 +1,9 @@
 //! `mantyx-bridge init`: writes a first bridge.yaml from its arguments, from the user's answers,
 //! and from the files that it finds.
 //!
-//! Must not: overwrite a file unasked, write a secret into one, or dial an address.
+//! Must not: overwrite a file unasked, write a secret into bridge.yaml, or dial an address.
 
-mod ask;
+pub(super) mod ask;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -15,9 +15,15 @@ use serde_json::{Value, json};
 use url::{Host, Url};
 
 use self::ask::Asker;
+use super::add::keep;
 use super::import::{Imported, yaml};
-use super::{Failure, Outcome, complain, print};
+use super::page::counted;
+use super::{Failure, Outcome, complain, print, secret};
 use crate::config::{Config, Environment};
+use crate::state_dir::StateDir;
+
+/// The name of MANTYX's key.
+const KEY: &str = "MANTYX_API_KEY";
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -25,6 +31,9 @@ pub(super) struct Settings {
     /// The file to write
     #[arg(long, value_name = "FILE", default_value = "bridge.yaml")]
     output: PathBuf,
+    /// Writes mantyx-bridge/bridge.yaml in ~/.config, which every command finds from any directory
+    #[arg(long, conflicts_with = "output")]
+    user: bool,
     /// The MANTYX workspace that the bridge's own commands use
     #[arg(long)]
     workspace: Option<String>,
@@ -54,30 +63,78 @@ struct Draft {
     /// `None`: the sandbox.
     workspace: Option<String>,
     backends: Imported,
+    /// Whether the state directory will have MANTYX's key; otherwise a variable has it.
+    has_key: bool,
+    /// The files of other programs that have the same servers now.
+    imported_files: Vec<PathBuf>,
 }
 
 pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
-    let output = &settings.output;
+    let output = &place(settings, env)?;
     if output.exists() && !settings.force {
         return Err(exists(output));
     }
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
-    let draft = collect(settings, &mut asker, env)?;
+    let state = future_state_dir(output, env);
+    let mut draft = collect(settings, &mut asker, env, state.as_ref())?;
+    let key = if on && draft.workspace.is_some() { secret::typed(KEY)? } else { String::new() };
+    draft.has_key = !key.trim().is_empty() && state.is_some();
     let Imported { mcp, a2a, .. } = &draft.backends;
     let how = Writing { force: settings.force, is_private: !mcp.is_empty() || !a2a.is_empty() };
     write(output, &draft.yaml(), how)?;
+    if let Some(state) = state.as_ref().filter(|_| draft.has_key) {
+        secret::keep(state, KEY, &key)?;
+    }
+    keep(&draft.backends, state.as_ref())?;
     complain(&draft.backends.remarks(env));
-    let file = if output == Path::new("bridge.yaml") {
-        String::new()
-    } else {
-        format!(" -c {}", output.display())
-    };
-    print(&format!(
-        "{} is written. What comes next:\n  mantyx-bridge check{file}\n  mantyx-bridge \
-         doctor{file}\n  mantyx-bridge serve{file}\n",
-        output.display()
-    ))
+    // Other commands look for it there by themselves.
+    let is_found = settings.user || output == Path::new("bridge.yaml");
+    print(&next_steps(output, &draft.imported_files, is_found))
+}
+
+/// Where the file is written. The user's directory is made.
+fn place(settings: &Settings, env: &Environment) -> Outcome<PathBuf> {
+    if !settings.user {
+        return Ok(settings.output.clone());
+    }
+    let home = Failure::Usage("--user needs the variable HOME".to_owned());
+    let directory = env.users_directory("XDG_CONFIG_HOME", ".config").ok_or(home)?;
+    let directory = directory.join("mantyx-bridge");
+    fs::create_dir_all(&directory)?;
+    Ok(directory.join("bridge.yaml"))
+}
+
+/// The state directory of the daemon that will run with the new file, which names none.
+fn future_state_dir(output: &Path, env: &Environment) -> Option<StateDir> {
+    const LEAST: &str = "upstream: {sandbox: true}\n";
+    Some(StateDir::new(Config::parse(LEAST, output, env).ok()?.state_dir))
+}
+
+/// What a person does next.
+fn next_steps(output: &Path, imported_files: &[PathBuf], is_found: bool) -> String {
+    let file = if is_found { String::new() } else { format!(" -c {}", output.display()) };
+    let mut text = format!("{} is written. What comes next:\n", output.display());
+    for (command, purpose) in [
+        ("check", "shows what would run"),
+        ("doctor", "starts each server once, and says how to fix what fails"),
+        ("serve", "runs the bridge; `mantyx-bridge service install` has it run always"),
+        (
+            "connect claude-code",
+            "gives it to Claude Code; or claude, cursor, vscode, codex, gemini",
+        ),
+        ("open", "opens its page"),
+    ] {
+        text += &format!("  {:<36} # {purpose}\n", format!("mantyx-bridge {command}{file}"));
+    }
+    for path in imported_files {
+        text += &format!(
+            "{} still has its servers. A program that reads it and the bridge shows each tool \
+             twice: remove them there once it is connected to the bridge.\n",
+            path.display()
+        );
+    }
+    text
 }
 
 /// How a file is written.
@@ -115,9 +172,14 @@ fn exists(path: &Path) -> Failure {
     Failure::Failed(format!("{path} exists; --force overwrites it, --output names another file"))
 }
 
-/// Collects the contents of the file.
-fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome<Draft> {
-    let mut draft = Draft::default();
+/// Collects the contents of the file, whose secrets will be kept in `state`.
+fn collect(
+    settings: &Settings,
+    asker: &mut Asker,
+    env: &Environment,
+    state: Option<&StateDir>,
+) -> Outcome<Draft> {
+    let mut draft = Draft { backends: Imported::with_secrets_in(state), ..Draft::default() };
     if let Some(workspace) = &settings.workspace {
         judge_workspace(workspace).map_err(Failure::Usage)?;
         draft.workspace = Some(workspace.clone());
@@ -125,7 +187,7 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome
         draft.workspace = ask_workspace(asker)?;
     }
     for path in &settings.import {
-        draft.backends.load(path, env)?;
+        draft.import(path, env)?;
     }
     for path in usual_places(env) {
         if settings.import.iter().any(|file| same_file(file, &path)) {
@@ -136,12 +198,13 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome
         if imported.load(&path, env).is_err() || imported.mcp.is_empty() {
             continue;
         }
-        let count = imported.mcp.len();
+        let names: Vec<&str> = imported.mcp.keys().map(String::as_str).collect();
+        let servers = format!("{} ({})", counted(names.len(), "MCP server"), names.join(", "));
         let place = path.display();
         if !asker.on {
-            complain(&format!("found {count} MCP servers in {place}: --import adds them"));
-        } else if asker.yes(&format!("Take over {count} MCP servers from {place}? "))? {
-            draft.backends.load(&path, env)?;
+            complain(&format!("found {servers} in {place}: --import {place} adds them"));
+        } else if asker.yes(&format!("Take over {servers} from {place}? "))? {
+            draft.import(&path, env)?;
         }
     }
     let mcp = ("mcp", "The URL of an MCP server (nothing: no more): ", &settings.mcp);
@@ -171,6 +234,12 @@ fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
 }
 
 impl Draft {
+    fn import(&mut self, path: &Path, env: &Environment) -> Outcome {
+        self.backends.load(path, env)?;
+        self.imported_files.push(path.to_owned());
+        Ok(())
+    }
+
     /// Adds the backend of `section` at `url`, under a name that its address tells.
     fn add(&mut self, section: &str, url: &str, env: &Environment) -> Result<(), String> {
         judge_url(section, url, env)?;
@@ -192,7 +261,14 @@ impl Draft {
         match &self.workspace {
             None => text.push_str(include_str!("init/sandbox.yaml")),
             Some(workspace) => {
-                text.push_str(include_str!("init/upstream.yaml"));
+                let upstream = include_str!("init/upstream.yaml");
+                if self.has_key {
+                    let kept =
+                        upstream.replace("${env:MANTYX_API_KEY}", "${secret:MANTYX_API_KEY}");
+                    text.push_str(&kept);
+                } else {
+                    text.push_str(upstream);
+                }
                 text.push_str(&format!("  workspace: {}\n", Value::from(workspace.as_str())));
             }
         }
@@ -217,7 +293,8 @@ impl Draft {
 /// The files where other programs keep their MCP servers on Linux.
 fn usual_places(env: &Environment) -> Vec<PathBuf> {
     const OF_A_USER: &str = ".claude.json .config/Claude/claude_desktop_config.json \
-                             .cursor/mcp.json .config/Code/User/mcp.json";
+                             .cursor/mcp.json .config/Code/User/mcp.json .codex/config.toml \
+                             .gemini/settings.json";
     const OF_A_PROJECT: [&str; 3] = [".cursor/mcp.json", ".vscode/mcp.json", ".mcp.json"];
     let home = env.filled_var("HOME").map(Path::new);
     let users =

@@ -29,7 +29,10 @@ pub(super) fn man(of: Option<&str>) -> Outcome {
     };
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
-    print(&format!("{}{SECTIONS}", String::from_utf8_lossy(&page)))
+    let page = String::from_utf8_lossy(&page);
+    // What follows the options of a subcommand is its examples, which readers look for by name.
+    let page = if of.is_some() { page.replace(".SH EXTRA", ".SH EXAMPLES") } else { page.into() };
+    print(&format!("{page}{SECTIONS}"))
 }
 
 /// The sections that all pages have.

@@ -8,7 +8,6 @@
 
 use std::io;
 use std::io::BufRead as _;
-use std::path::{Path, absolute};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::client::Events;
 use super::terminal::print_message;
-use super::{Client, Failure, Outcome, Place, Stop, complain, print_json};
+use super::{Client, Failure, Outcome, Place, Stop, complain};
 use crate::http::api::MAX_CALL;
 use crate::http::api::mcp::message::{RpcError, codes};
 use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
@@ -88,24 +87,6 @@ struct Message {
     cancels: Option<String>,
     /// It carries its revision with it, and belongs to no session.
     is_stateless: bool,
-}
-
-/// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that
-/// this command was given.
-pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> Outcome {
-    // The program starts its servers in a directory of its own.
-    let config =
-        config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string());
-    let mut args = vec!["mcp"];
-    args.extend(config.iter().flat_map(|path| ["-c", path.as_str()]));
-    args.extend(app.iter().flat_map(|app| ["--app", app]));
-    let mut server = json!({ "command": "mantyx-bridge", "args": args });
-    let mut key = "mcpServers";
-    if program == "vscode" {
-        key = "servers";
-        server["type"] = "stdio".into();
-    }
-    print_json(&format!("{:#}\n", json!({ key: { "bridge": server } })))
 }
 
 /// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.
@@ -370,7 +351,6 @@ impl Link {
 
     /// Prints the answer to `message`. The error says why there is none.
     async fn print(&self, message: &Message, response: reqwest::Response) -> Result<(), Problem> {
-        let broke_off = |why: &str| Problem { why: why.to_owned(), may_be_made: true };
         if media_type(response.headers()).starts_with("text/event-stream") {
             if self.events(response, message.id.as_deref()).await {
                 return Ok(());
@@ -378,10 +358,14 @@ impl Link {
             if message.method == LISTEN {
                 self.tools_changed().await;
             }
-            return Err(broke_off("the daemon ended the answer before it was whole"));
+            let why = "the daemon ended the answer before it was whole".to_owned();
+            return Err(Problem { why, may_be_made: true });
         }
         let status = response.status();
-        let text = response.text().await.map_err(|error| broke_off(&error.to_string()))?;
+        let text = response
+            .text()
+            .await
+            .map_err(|error| Problem { why: error.to_string(), may_be_made: true })?;
         // A notification has no answer, and a cancelled request neither.
         if message.id.is_none() || text.is_empty() {
             return Ok(());

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use self::transcript::{Event, RunEnd, Shown, Transcript};
+use self::transcript::{Event, Piece, RunEnd, Transcript};
 use super::client::Events;
 use super::terminal::{inset, tell};
 use super::{Client, Failure, Outcome, Place, Stop, or_stdin, parse, print, print_json};
@@ -202,8 +202,8 @@ impl Reader {
         let (shown, end) = self.transcript.take(&event);
         for piece in shown.into_iter().filter(|_| !self.json) {
             match piece {
-                Shown::Said(text) => print(&text)?,
-                Shown::Told(line) => tell(&line),
+                Piece::Text(text) => print(&text)?,
+                Piece::Line(line) => tell(&line),
             }
         }
         Ok(end)

@@ -44,8 +44,8 @@ pub(super) async fn serve(
     let signals = Mutex::new(Stop::on(&[SignalKind::terminate(), SignalKind::interrupt()])?);
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     // One listener for both waits: a second listener would count one signal as two.
-    let asked = async || signals.lock().await.asked().await;
-    daemon.run(asked(), asked()).await.map_err(|failed| {
+    let next_signal = async || signals.lock().await.asked().await;
+    daemon.run(next_signal(), next_signal()).await.map_err(|failed| {
         error!(error = %error_chain(&failed), "a part of the daemon failed; stopping");
         failures::part_failed(error_chain(&failed))
     })

@@ -18,14 +18,15 @@ pub fn survive_hangup(args: impl Iterator<Item = OsString>) {
     if !is_serve(args) {
         return;
     }
-    let register = || -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_io().build()?;
-        let _entered = runtime.enter();
-        // What was registered once stays for as long as the process lives.
-        signal(SignalKind::hangup()).map(drop)
-    };
     // If this fails, `serve` cannot listen to the signal later either, and says so.
-    let _registered = register().is_ok();
+    let _registered = register_hangup().is_ok();
+}
+
+fn register_hangup() -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let _entered = runtime.enter();
+    // What was registered once stays for as long as the process lives.
+    signal(SignalKind::hangup()).map(drop)
 }
 
 /// Whether the subcommand is `serve`.

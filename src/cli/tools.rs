@@ -247,7 +247,11 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
     let mut away = Vec::new();
     for backend in &backends {
         if !matches!(&*backend.state, "ready" | "idle") {
-            let why = backend.last_error.as_deref().unwrap_or("no reason given");
+            let unknown = match backend.state.as_str() {
+                "disabled" => "the operator has disabled it until the bridge restarts",
+                _ => "no reason given",
+            };
+            let why = backend.last_error.as_deref().unwrap_or(unknown);
             away.push(format!("{} was not refreshed: {}", one_line(&backend.name), one_line(why)));
         }
     }

@@ -144,7 +144,7 @@ impl Document {
                     items.get(at)
                 }
                 Kind::Map(entries) => {
-                    let at = entries.partition_point(|(_, it)| it.id <= id).saturating_sub(1);
+                    let at = entries.partition_point(|(_, node)| node.id <= id).saturating_sub(1);
                     let entry = entries.get(at);
                     let key = entry.map_or("", |(key, _)| key.as_str());
                     path.push_str(if path.is_empty() { "" } else { "." });
@@ -166,7 +166,7 @@ pub(super) fn shown_key(key: &str) -> Option<(&str, &str)> {
     let at = key.find(['=', ':'])?;
     let (name, rest) = key.split_at(at);
     let rest = rest.trim_start_matches(|c: char| matches!(c, '=' | ':') || c.is_whitespace());
-    (!rest.is_empty()).then_some((name, rest))
+    if rest.is_empty() { None } else { Some((name, rest)) }
 }
 
 /// `key` as messages have it.
@@ -227,8 +227,9 @@ fn not_yaml(error: &YamlError) -> NotYaml {
 }
 
 fn place_of(location: Location, width: usize) -> Place {
-    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
-    Place { line: number(location.line()), column: number(location.column()), width }
+    let [line, column] = [location.line(), location.column()]
+        .map(|number| usize::try_from(number).unwrap_or(usize::MAX).max(1));
+    Place { line, column, width }
 }
 
 impl Node {

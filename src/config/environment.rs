@@ -50,6 +50,13 @@ impl Environment {
         Self::default()
     }
 
+    /// The same environment with these variables and no others, such as a service has it.
+    pub fn with_only(&self, names: &[&str]) -> Self {
+        let mut other = self.clone();
+        other.vars.retain(|name, _| names.contains(&name.as_str()));
+        other
+    }
+
     /// The variable `name`, if it is set.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str)

@@ -3,6 +3,7 @@
 //! Must not: decide what a key means; `validate` does.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -263,6 +264,14 @@ fn validated<T>(
         in_one_line(&format!("{name}:{line}: {}: {message}", document.path(node)))
     });
     Ok(Validated { value, warnings: lines.collect(), unresolved })
+}
+
+/// Some lines of bridge.yaml, counted from 1, without its secrets, for a person who sees what
+/// changes; none if they cannot be told from the rest.
+pub fn without_secrets(text: &str, lines: Range<usize>) -> Vec<String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let Ok(document) = Document::parse(text) else { return Vec::new() };
+    Redactor::new(&document, text, &[], false).lines(lines)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {

@@ -31,8 +31,9 @@ use crate::model::redaction::Known;
 /// The configuration of mantyx-bridge.
 ///
 /// Durations are `250ms`, `30s`, `5m`, `2h`. A secret is a reference: `${env:NAME}`,
-/// `${file:/path}` or `${cred:NAME}` (a systemd credential); it may stand inside a longer text, and
-/// `$${` is a literal `${`. A relative path starts at the directory of this file.
+/// `${file:/path}`, `${secret:NAME}` (of `mantyx-bridge secret set`) or `${cred:NAME}` (a systemd
+/// credential); it may stand inside a longer text, and `$${` is a literal `${`. A relative path
+/// starts at the directory of this file.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with the sections of bridge.yaml")]
 #[schemars(title = "bridge.yaml")]
@@ -392,6 +393,10 @@ backend_entry! {
         /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
         /// port of the same host, which gRPC often has, counts as another host.
         pub allow_hosts: Option<List<String>>,
+        /// `true`: each message waits for its reply until the task is done, without a stream or
+        /// polls. For agents that need it: after a break or a restart, the outcome of a call is
+        /// unknown, and proxies may cut a long reply.
+        pub blocking: Option<At<bool>>,
         /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which
         /// its one tool has, or a rule for some messages.
         pub approve: Option<At<Globs>>,

@@ -121,10 +121,10 @@ const KEYS: &[(ForeignKey, &str)] = &[
 
 /// What `key` says in an entry of another product; `None` if no product is known to have it.
 pub fn foreign_key(key: &str) -> Option<ForeignKey> {
-    let plain: String = key.chars().filter(|c| !"_-".contains(*c)).collect();
-    let plain = plain.to_ascii_lowercase();
+    let plain: String =
+        key.chars().filter(|c| !"_-".contains(*c)).map(|c| c.to_ascii_lowercase()).collect();
     let mut meanings =
-        KEYS.iter().filter(|(_, names)| names.split_whitespace().any(|it| it == plain));
+        KEYS.iter().filter(|(_, names)| names.split_whitespace().any(|name| name == plain));
     meanings.next().map(|(meaning, _)| *meaning)
 }
 
@@ -177,14 +177,17 @@ pub(super) fn cure(document: &Document, node: NodeId) -> Option<String> {
     let (key, value) = member(document, parent, node)?;
     let is_unknown = node == node.key();
     if parent == ROOT {
-        let is_foreign = is_unknown && SECTIONS.split_whitespace().any(|section| section == key);
-        if !is_foreign {
+        if !is_unknown || !SECTIONS.split_whitespace().any(|section| section == key) {
             return None;
         }
         let words = "`mantyx-bridge import FILE` makes the section `mcp` of such a file";
         return Some(words.to_owned());
     }
     let (section, _) = member(document, ROOT, document.parent(parent)?)?;
+    if section == "a2a" {
+        let is_time = matches!(foreign_key(key)?, ForeignKey::CallTimeout(_)) && is_unknown;
+        return if is_time { Some(foreign_key(key)?.cure(key)) } else { None };
+    }
     if !matches!(section, "mcp" | "mcpServers") {
         return None;
     }

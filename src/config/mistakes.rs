@@ -100,7 +100,7 @@ pub fn no_shell(what: impl Display) -> MistakeText {
 pub fn open_reference() -> MistakeText {
     MistakeText::new(
         "a reference that begins with `${` has no `}`",
-        "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`",
+        "a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`",
     )
 }
 
@@ -114,14 +114,14 @@ pub fn shell_path(inside: impl Display, what: impl Display) -> MistakeText {
 pub fn names_nothing(inside: impl Display) -> MistakeText {
     MistakeText::new(
         format!("`${{{inside}}}` names nothing that there can be"),
-        "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}",
+        "a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}",
     )
 }
 
 pub fn no_reference(inside: impl Display) -> MistakeText {
     MistakeText::new(
         format!("`${{{inside}}}` is no reference"),
-        "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`",
+        "a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`",
     )
 }
 

@@ -98,6 +98,12 @@ impl<'t> Redactor<'t> {
         Some(Snippet::new(line, place, &line::merged(hidden), MASK))
     }
 
+    /// The lines of these numbers, with a mask for each hidden part.
+    pub(super) fn lines(&self, numbers: Range<usize>) -> Vec<String> {
+        let snippets = numbers.map(|line| self.snippet(Place { line, column: 1, width: 1 }));
+        snippets.map(|snippet| snippet.map(|snippet| snippet.text).unwrap_or_default()).collect()
+    }
+
     /// What is hidden in `line`, which begins at `start`, in bytes of the line.
     fn hidden_in(&self, start: usize, line: &str) -> Vec<Range<usize>> {
         let within = |range: &Range<usize>| {

@@ -1,5 +1,5 @@
-//! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, and `$${` for a plain
-//! `${`.
+//! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, `${secret:NAME}`, and
+//! `$${` for a plain `${`.
 //!
 //! Must not: put the value of a reference into a message.
 
@@ -13,6 +13,7 @@ use super::Secret;
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::mistakes::{self, MistakeText};
+use crate::state_dir::stored_secrets;
 
 /// Which references a value may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,19 @@ enum Part {
     File(String),
     #[display("${{cred:{_0}}}")]
     Cred(String),
+    /// Of `mantyx-bridge secret set`.
+    #[display("${{secret:{_0}}}")]
+    Secret(String),
+}
+
+/// Where the files are that references name.
+#[derive(Clone, Copy)]
+pub(super) struct Directories<'a> {
+    /// That of bridge.yaml, where relative paths start.
+    pub file: &'a Path,
+    /// Where `${secret:NAME}` is looked for; `None`: the state directory is not known, as in the
+    /// value of `state_dir` itself.
+    pub secrets: Option<&'a Path>,
 }
 
 /// A template with every reference replaced.
@@ -123,14 +137,18 @@ impl Template {
 
     /// Whether it refers to a secret file or a credential.
     pub(super) fn is_secret(&self) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::File(_) | Part::Cred(_)))
+        self.0.iter().any(|part| matches!(part, Part::File(_) | Part::Cred(_) | Part::Secret(_)))
     }
 
-    /// Replaces the references; relative files start at `directory`.
-    pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Mistake> {
+    /// Replaces the references.
+    pub(super) fn resolve(
+        &self,
+        env: &Environment,
+        directories: Directories<'_>,
+    ) -> Result<Resolved, Mistake> {
         let mut resolved = Resolved::default();
         for part in &self.0 {
-            part.resolve(env, directory, &mut resolved)?;
+            part.resolve(env, directories, &mut resolved)?;
         }
         Ok(resolved)
     }
@@ -159,6 +177,9 @@ impl Part {
             {
                 Ok(Self::Cred(name.into()))
             }
+            Some(("secret", name)) if stored_secrets::is_name(name) => {
+                Ok(Self::Secret(name.into()))
+            }
             // Its default may be a secret, so that the message has the name alone.
             Some(("env", name)) if default_of(name).is_some() => {
                 let (name, _) = default_of(name).unwrap_or_default();
@@ -168,7 +189,7 @@ impl Part {
                     Dialect::Foreign => mistakes::named_default(reference, name),
                 }))
             }
-            Some(("env" | "file" | "cred", _)) => {
+            Some(("env" | "file" | "cred" | "secret", _)) => {
                 Err(Mistake::from(mistakes::names_nothing(display)))
             }
             Some(_) => Err(Mistake::from(mistakes::no_reference(display))),
@@ -199,7 +220,7 @@ impl Part {
     fn resolve(
         &self,
         env: &Environment,
-        directory: &Path,
+        directories: Directories<'_>,
         into: &mut Resolved,
     ) -> Result<(), Mistake> {
         match self {
@@ -216,7 +237,7 @@ impl Part {
                 into.value.push_str(value);
             }
             Self::File(path) => {
-                let path = directory.join(path);
+                let path = directories.file.join(path);
                 let file =
                     self.read(env, &path, "create it, readable by the bridge's user alone")?;
                 if file.mode & 0o004 != 0 {
@@ -232,6 +253,19 @@ impl Part {
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
                 let file = self.read(env, &Path::new(directory).join(name), &cure)?;
                 into.sources.push(directory.into());
+                into.value.push_str(without_newline(&file.text));
+            }
+            Self::Secret(name) => {
+                let Some(directory) = directories.secrets else {
+                    return Err(mistakes::secret_here().into());
+                };
+                let path = directory.join(name);
+                let cure = format!("`mantyx-bridge secret set {name}` keeps it there");
+                let file = self.read(env, &path, &cure)?;
+                if file.mode & 0o004 != 0 {
+                    into.exposed_files.push(path.clone());
+                }
+                into.sources.push(path);
                 into.value.push_str(without_newline(&file.text));
             }
         }

@@ -52,7 +52,7 @@ pub enum GlobOrRule {
 /// The value of `listen`: the short form or the map with everything.
 pub enum ListenValue {
     Short(Vec<At<String>>),
-    Map(ListenMap),
+    Map(Box<ListenMap>),
 }
 
 /// The value of a program's `sandbox`.
@@ -277,7 +277,8 @@ scalars! {
         }
 
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListenValue, A::Error> {
-            ListenMap::deserialize(MapAccessDeserializer::new(map)).map(ListenValue::Map)
+            let map = ListenMap::deserialize(MapAccessDeserializer::new(map))?;
+            Ok(ListenValue::Map(Box::new(map)))
         }
     }
 

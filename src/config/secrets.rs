@@ -50,16 +50,16 @@ impl Secrets {
 
     /// Where `text` has one of them.
     pub(super) fn found_in(&self, text: &str) -> Vec<Range<usize>> {
-        let places = |value: &SecretString| {
-            let value = value.expose_secret();
-            text.match_indices(value).map(|(at, _)| at..at + value.len()).collect::<Vec<_>>()
-        };
-        self.0.iter().flat_map(places).collect()
+        let mut places = Vec::new();
+        for secret in &self.0 {
+            let secret = secret.expose_secret();
+            places.extend(text.match_indices(secret).map(|(at, _)| at..at + secret.len()));
+        }
+        places
     }
 
     pub(super) fn replace(&self, text: String, mask: &str) -> String {
-        let found = |text: &str| self.0.iter().any(|value| text.contains(value.expose_secret()));
-        if !found(&text) {
+        if !self.0.iter().any(|secret| text.contains(secret.expose_secret())) {
             return text;
         }
         self.0.iter().fold(text, |text, value| text.replace(value.expose_secret(), mask))

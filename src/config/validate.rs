@@ -17,7 +17,7 @@ mod state;
 mod upstream;
 mod web;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::environment::{Environment, SmallFile};
 use super::file_format::File;
 use super::mistakes::{self, MistakeText};
 use super::program::outermost;
-use super::reference::{Template, for_a_shell, plain_reason, reading_cure};
+use super::reference::{Directories, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
     At, Audit, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, Refresh,
@@ -39,6 +39,7 @@ use super::{
 };
 use crate::model::BackendName;
 use crate::model::maps::HashSet;
+use crate::state_dir::stored_secrets;
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
 /// travel.
@@ -60,6 +61,8 @@ pub(super) struct Validator<'a> {
     /// Values that were reported as wrong already.
     left_out: &'a HashSet<NodeId>,
     pub findings: RefCell<Findings>,
+    /// Where `${secret:NAME}` is looked for, once the state directory is known.
+    secrets_dir: OnceCell<PathBuf>,
 }
 
 /// What the checks have found so far. They continue after a mistake, so all of them add to it.
@@ -83,15 +86,17 @@ impl<'a> Validator<'a> {
         directory: &'a Path,
         left_out: &'a HashSet<NodeId>,
     ) -> Self {
-        Self { document, env, file, directory, left_out, findings: RefCell::default() }
+        let (findings, secrets_dir) = (RefCell::default(), OnceCell::new());
+        Self { document, env, file, directory, left_out, findings, secrets_dir }
     }
 
     /// The configuration; `None` if a mistake was reported that prevents it.
     pub(super) fn config(&self, file: &File) -> Option<Config> {
+        // First, as `${secret:NAME}` anywhere else is looked for there.
+        let state_dir = self.state_dir(file.state_dir.as_ref());
         let listen = self.listen(file.listen.as_ref());
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
         let upstream = self.upstream(file.upstream.as_ref());
-        let state_dir = self.state_dir(file.state_dir.as_ref());
         let state = optional(&file.state, |at| self.state(at, upstream.as_ref()));
         let seal_keys = self.seal_keys(file.seal_key.as_ref());
         let refresh =
@@ -149,12 +154,9 @@ impl<'a> Validator<'a> {
         if let (Some(app), None) = (app, &file.apps) {
             return self.missing(self.document.root.id, mistakes::no_apps(app));
         }
+        let state_dir = self.state_dir(file.state_dir.as_ref());
         let app = optional(&file.apps, |apps| self.first_app(apps, app))?;
-        Some(Contact {
-            listen: self.listen(file.listen.as_ref())?,
-            state_dir: self.state_dir(file.state_dir.as_ref())?,
-            app,
-        })
+        Some(Contact { listen: self.listen(file.listen.as_ref())?, state_dir: state_dir?, app })
     }
 
     fn refresh(&self, section: &file_format::Refresh) -> Refresh {
@@ -194,12 +196,15 @@ impl<'a> Validator<'a> {
     }
 
     fn state_dir(&self, section: Option<&At<String>>) -> Option<PathBuf> {
-        if let Some(at) = section {
-            return self.path(at);
-        }
-        self.default_state_dir()
-            .filter(|dir| dir.is_absolute())
-            .or_else(|| self.missing(self.document.root.id, mistakes::no_state_dir()))
+        let state_dir = match section {
+            Some(at) => self.path(at),
+            None => self
+                .default_state_dir()
+                .filter(|dir| dir.is_absolute())
+                .or_else(|| self.missing(self.document.root.id, mistakes::no_state_dir())),
+        }?;
+        let _once = self.secrets_dir.set(state_dir.join(stored_secrets::DIRECTORY));
+        Some(state_dir)
     }
 
     /// systemd's directory of the service, else the place for states in the user's home.
@@ -308,7 +313,9 @@ impl<'a> Validator<'a> {
     ) -> Option<(String, Template)> {
         let parsed = Template::parse(text, dialect).map(|template| template.with_own(own));
         let resolved = parsed.and_then(|template| {
-            let values = template.resolve(self.env, self.directory)?;
+            let secrets = self.secrets_dir.get().map(PathBuf::as_path);
+            let directories = Directories { file: self.directory, secrets };
+            let values = template.resolve(self.env, directories)?;
             Ok((values, template))
         });
         match resolved {
@@ -438,6 +445,6 @@ fn everybody_writes(path: &Path) -> String {
 
 fn plain_secret(name: &str) -> String {
     format!(
-        "{name} is a secret in plain text; write ${{env:NAME}}, ${{file:/path}} or ${{cred:NAME}}"
+        "{name} is a secret in plain text; write ${{env:NAME}}, ${{file:/path}}, ${{secret:NAME}} or ${{cred:NAME}}"
     )
 }

@@ -219,6 +219,7 @@ impl BackendManager {
                         }
                     };
                     let timing = watch::Sender::new(timing);
+                    let switch = handle.switch.reader();
                     let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
                         lease: lease.clone(),
@@ -230,6 +231,7 @@ impl BackendManager {
                         breaker,
                         asks: asked,
                         demand,
+                        switch,
                         redact: redact.clone(),
                     };
                     supervisors.push((supervisor, agent));

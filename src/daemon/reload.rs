@@ -333,7 +333,7 @@ fn kept(backends: &[(BackendName, String)]) -> Option<Flaw> {
     }
     let reasons = backends.iter();
     let reasons = reasons.map(|(name, why)| format!("`{name}` is reached as before: {why}"));
-    Some(Flaw::Kept(reasons.collect::<Vec<_>>().join("; ")))
+    Some(Flaw::ReachedAsBefore(reasons.collect::<Vec<_>>().join("; ")))
 }
 
 /// Tells the operator which keys need a restart.

@@ -43,7 +43,7 @@ use crate::http::auth::Authenticator;
 use crate::http::auth::sessions::Sessions;
 use crate::http::proxy::MAX_SPEC;
 use crate::http::views::{self, Views};
-use crate::http::{Answered, Body, Caller, Code, proxy, response};
+use crate::http::{Body, Caller, Code, HandlerResult, proxy, response};
 use crate::http_client;
 use crate::limits::queue::STANDSTILL;
 use crate::limits::token_bucket;
@@ -111,7 +111,7 @@ pub enum Flaw {
     NotTaken(String),
     /// The entries of some backends, as what they refer to is missing.
     #[error("taken, but {0}")]
-    Kept(String),
+    ReachedAsBefore(String),
     /// Some keys, which only a restart takes over.
     #[error("taken, but {0}")]
     NeedsRestart(String),
@@ -124,7 +124,7 @@ impl Flaw {
             Self::NotTaken(_) => {
                 "The configuration on disk has a mistake, and was not taken; the earlier one stays."
             }
-            Self::Kept(_) => {
+            Self::ReachedAsBefore(_) => {
                 "The configuration was taken, but some backends are reached as before: what their \
                  entries refer to is missing."
             }
@@ -186,14 +186,14 @@ impl Api {
     async fn write(
         &self,
         app: &AppName,
-        write: impl FnOnce(&Self) -> Answered + Send + 'static,
+        write: impl FnOnce(&Self) -> HandlerResult + Send + 'static,
     ) -> Response<Body> {
         let api = self.clone();
         let answer = self.views.write(app, move || write(&api).unwrap_or_else(|refusal| refusal));
         answer.await.unwrap_or_else(Into::into)
     }
 
-    fn status(&self, incoming: &ApiRequest) -> Answered {
+    fn status(&self, incoming: &ApiRequest) -> HandlerResult {
         Ok(response::json(&status::status(self, &incoming.caller)))
     }
 
@@ -201,7 +201,7 @@ impl Api {
     ///
     /// Once the body is there, the caller is authenticated again: a body can take an hour to
     /// arrive.
-    async fn read_json(&self, incoming: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
+    async fn read_json(&self, incoming: &mut ApiRequest, limit: usize) -> HandlerResult<Bytes> {
         let body = json_body(&mut incoming.request, limit).await?;
         self.renew(incoming)?;
         Ok(body)
@@ -209,7 +209,7 @@ impl Api {
 
     /// Authenticates the caller of a request again that had to wait. Meanwhile a reload may have
     /// removed the app, or given it another token or other rights, and the session may have ended.
-    fn renew(&self, incoming: &mut ApiRequest) -> Answered<()> {
+    fn renew(&self, incoming: &mut ApiRequest) -> HandlerResult<()> {
         let ApiRequest { caller, request, .. } = incoming;
         if caller.in_session && self.sessions.token(request.headers()).is_none() {
             return Err(response::not_let_in());
@@ -225,7 +225,7 @@ impl Api {
         self.runs.calls.offer_for(app)
     }
 
-    fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+    fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> HandlerResult {
         let offer = self.offer(&caller.app);
         let chosen = choose(&offer, backends(request))?;
         let refs: Vec<&[u8]> = offer.refs(&chosen).map(|tool_ref| tool_ref.json.as_ref()).collect();
@@ -233,7 +233,7 @@ impl Api {
         Ok(tagged(request, [b"{\"tools\":[", list.as_slice(), b"]"].concat()))
     }
 
-    fn tools(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+    fn tools(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> HandlerResult {
         let format = format(request, "")?;
         let (offer, members) = self.offer_in(format, &caller.app, request)?;
         let chosen = choose(&offer, backends(request))?;
@@ -250,7 +250,7 @@ impl Api {
         format: Format,
         app: &App,
         request: &Request<Incoming>,
-    ) -> Answered<(Arc<Offer>, String)> {
+    ) -> HandlerResult<(Arc<Offer>, String)> {
         let offer = self.offer(app);
         if !matches!(format, Format::Hsafa | Format::Claude) {
             return Ok((offer, String::new()));
@@ -274,7 +274,7 @@ impl Api {
         }
     }
 
-    async fn inject(&self, mut incoming: ApiRequest) -> Answered {
+    async fn inject(&self, mut incoming: ApiRequest) -> HandlerResult {
         let body = self.read_json(&mut incoming, MAX_SPEC).await?;
         let selection = proxy::selection(incoming.request.headers());
         let app = incoming.caller.app;
@@ -295,14 +295,14 @@ impl Api {
         Ok(answer.await)
     }
 
-    async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+    async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> HandlerResult {
         let name = self.find(&caller.app, segment)?;
         self.backends().refresh(name.as_str()).await;
         Ok(response::json(&status::backend(self, &caller, &name)))
     }
 
     /// The backend that a path names, if `app` may use it.
-    fn find(&self, app: &App, name: String) -> Answered<BackendName> {
+    fn find(&self, app: &App, name: String) -> HandlerResult<BackendName> {
         let mine = names(&self.offer(app));
         mine.get(name.as_str()).cloned().ok_or_else(|| no_backend(name, &mine))
     }
@@ -328,7 +328,7 @@ fn external_members(timeout: Duration) -> String {
 }
 
 /// The backends that `selection` names; all in `offer` if it is `None`.
-fn choose(offer: &Offer, selection: Option<Vec<String>>) -> Answered<BTreeSet<BackendName>> {
+fn choose(offer: &Offer, selection: Option<Vec<String>>) -> HandlerResult<BTreeSet<BackendName>> {
     let all = names(offer);
     let Some(selection) = selection else { return Ok(all) };
     let backends = selection
@@ -347,7 +347,7 @@ fn backends(request: &Request<Incoming>) -> Option<Vec<String>> {
     parameter(request, "backends").map(|names| proxy::names(&names))
 }
 
-fn format(request: &Request<Incoming>, otherwise: &str) -> Answered<Format> {
+fn format(request: &Request<Incoming>, otherwise: &str) -> HandlerResult<Format> {
     let format = parameter(request, "format").unwrap_or_else(|| otherwise.to_owned());
     let names = "`format` must be mcp, openai-chat, openai-responses, anthropic, gemini, hsafa or \
                  claude.";
@@ -364,7 +364,7 @@ fn no_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body
     response::with_status(unknown_backend(name, candidates), StatusCode::NOT_FOUND)
 }
 
-async fn json_body(request: &mut Request<Incoming>, limit: usize) -> Answered<Bytes> {
+async fn json_body(request: &mut Request<Incoming>, limit: usize) -> HandlerResult<Bytes> {
     if !is_json(request.headers()) {
         return Err(not_json());
     }
@@ -382,7 +382,7 @@ fn not_json() -> Response<Body> {
 }
 
 /// Refuses a caller who has not shown the operator's secret.
-fn operator_only(caller: &Caller, what: &str) -> Answered<()> {
+fn operator_only(caller: &Caller, what: &str) -> HandlerResult<()> {
     if caller.is_operator {
         return Ok(());
     }

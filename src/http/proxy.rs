@@ -20,7 +20,7 @@ pub use self::forward::Outgoing;
 pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, selection, trace};
 pub use self::route::{Proxied, Resource};
 use crate::http::views::Views;
-use crate::http::{Answered, Body, Caller, Code, response};
+use crate::http::{Body, Caller, Code, HandlerResult, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
 use crate::run_store::RunStore;
 use crate::runs::app_stream;
@@ -35,7 +35,7 @@ pub async fn handle(
     (route, resource): (Proxied, Resource),
     caller: Caller,
     request: Request<Incoming>,
-) -> Answered {
+) -> HandlerResult {
     let mut from = Outgoing::new((runs, views), &caller, request.headers(), resource);
     from.learn().await?;
     Ok(match route {
@@ -53,7 +53,7 @@ pub async fn handle(
 }
 
 impl Outgoing<'_> {
-    async fn stream(&self, key: RunKey, request: Request<Incoming>) -> Answered {
+    async fn stream(&self, key: RunKey, request: Request<Incoming>) -> HandlerResult {
         // An eval's agent run has a stream of its own, which the bridge does not read.
         let Some(run) = self.own_run(&key).await? else {
             return Ok(self.forward(request).await);
@@ -73,7 +73,7 @@ impl Outgoing<'_> {
         }
     }
 
-    async fn tool_result(&mut self, key: RunKey, request: Request<Incoming>) -> Answered {
+    async fn tool_result(&mut self, key: RunKey, request: Request<Incoming>) -> HandlerResult {
         let (parts, body) = request.into_parts();
         let body = response::read(body, MAX_RESULT_BODY).await?;
         self.renew(&parts.headers)?;

@@ -31,7 +31,7 @@ use crate::budget::{self, Buffer, NoRoom};
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// A handler's answer, or a value on the way to it. `Err` is a refusal, or another answer that
 /// comes early; callers get both alike.
-pub type Answered<T = Response<Body>> = Result<T, Response<Body>>;
+pub type HandlerResult<T = Response<Body>> = Result<T, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that can be read here.
@@ -241,16 +241,16 @@ pub fn text(media_type: &'static str, text: impl Into<Bytes>) -> Response<Body> 
 
 /// On an answer whose bytes are counted until its client has read them.
 #[derive(Debug, Clone)]
-struct Counted;
+struct CountedBody;
 
 /// Marks an answer whose bytes are counted for its app, so that no layer above counts them twice.
 pub fn counted(mut response: Response<Body>) -> Response<Body> {
-    response.extensions_mut().insert(Counted);
+    response.extensions_mut().insert(CountedBody);
     response
 }
 
 pub fn is_counted(response: &Response<Body>) -> bool {
-    response.extensions().get::<Counted>().is_some()
+    response.extensions().get::<CountedBody>().is_some()
 }
 
 /// An answer in JSON text.
@@ -266,7 +266,7 @@ pub fn json(value: &impl Serialize) -> Response<Body> {
 /// The contents of an error, kept beside the answer so that the error can be written again in
 /// MANTYX's form.
 #[derive(Debug, Clone)]
-struct Told {
+struct ErrorParts {
     code: Code,
     message: String,
     /// An object with further members.
@@ -284,15 +284,16 @@ pub fn error_with(code: Code, message: &str, more: Value) -> Response<Body> {
     body["error"] = code.as_str().into();
     body["message"] = message.into();
     let mut response = with_status(json(&body), code.status());
-    response.extensions_mut().insert(Told { code, message: message.to_owned(), more });
+    response.extensions_mut().insert(ErrorParts { code, message: message.to_owned(), more });
     response
 }
 
 /// Rewrites an error for clients of MANTYX, on a proxied route. Answers that are no error of the
 /// bridge's stay as they are, and so do errors that MANTYX makes in the same words.
 pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
-    let told = response.extensions_mut().remove::<Told>();
-    let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
+    let parts = response.extensions_mut().remove::<ErrorParts>();
+    let Some(ErrorParts { code, message, more }) = parts.filter(|parts| !parts.code.is_mantyxs())
+    else {
         return response;
     };
     let mut body = more;

@@ -31,7 +31,7 @@ use crate::http::{
 use crate::limits::slots::{Slot, Slots};
 use crate::limits::token_bucket;
 use crate::logins::{FailureKind, START};
-use crate::metrics::Answered;
+use crate::metrics::AnswerClass;
 use crate::model::AppName;
 use crate::traces::Span;
 use crate::{budget, http_client};
@@ -110,8 +110,8 @@ impl Service {
         }
     }
 
-    /// Lets a request of `caller` in, which is open as long as the slot exists. A route that is open
-    /// to anyone is for health checks, which no app may keep from being answered.
+    /// Lets a request of `caller` in, which is open as long as the slot exists. A route that is
+    /// open to anyone is for health checks, which no app may keep from being answered.
     fn slot(
         &self,
         caller: Option<&Caller>,
@@ -293,7 +293,7 @@ impl Service {
         span.set_failed(response.status().is_server_error());
         drop(span);
         let metrics = self.api.requests.by_route.of(kind);
-        metrics.answered.of(Answered::from_status(response.status())).inc();
+        metrics.answered.of(AnswerClass::from_status(response.status())).inc();
         metrics.duration.observe(start.elapsed());
         response
     }

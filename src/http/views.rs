@@ -45,14 +45,14 @@ pub struct Views {
 
 /// Why an answer was not written, or not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotWritten {
+pub enum ViewRefusal {
     /// The app has asked for too many at once.
     TooMany,
     NoRoom,
     GoingDown,
 }
 
-impl fmt::Display for NotWritten {
+impl fmt::Display for ViewRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany => f.write_str(
@@ -65,8 +65,8 @@ impl fmt::Display for NotWritten {
     }
 }
 
-impl From<NotWritten> for Response<Body> {
-    fn from(why: NotWritten) -> Self {
+impl From<ViewRefusal> for Response<Body> {
+    fn from(why: ViewRefusal) -> Self {
         response::retry_after(response::error(Code::Busy, &why.to_string()), RETRY_AFTER)
     }
 }
@@ -99,7 +99,7 @@ impl Views {
         &self,
         app: &AppName,
         write: impl FnOnce() -> Response<Body> + Send + 'static,
-    ) -> Result<Response<Body>, NotWritten> {
+    ) -> Result<Response<Body>, ViewRefusal> {
         let (answer, Turn { of_app, processor }) = self.in_turn(app, write).await?;
         drop(processor);
         let paid = paid_for(app, answer).await;
@@ -117,7 +117,7 @@ impl Views {
         &self,
         app: &AppName,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotWritten> {
+    ) -> Result<T, ViewRefusal> {
         self.in_turn(app, work).await.map(|(done, _turn)| done)
     }
 
@@ -131,7 +131,7 @@ impl Views {
         app: &AppName,
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotWritten> {
+    ) -> Result<T, ViewRefusal> {
         if bytes < LARGE { Ok(work()) } else { self.work(app, work).await }
     }
 
@@ -140,14 +140,14 @@ impl Views {
         &self,
         app: &AppName,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<(T, Turn), NotWritten> {
-        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| NotWritten::TooMany)?;
+    ) -> Result<(T, Turn), ViewRefusal> {
+        let turn = timeout(PATIENCE, self.turn(app)).await.map_err(|_late| ViewRefusal::TooMany)?;
         // The thread has the turn: it works on when the caller has gone.
         match in_background(move || (work(), turn)).await {
             Ok(done) => Ok(done),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_cancelled) => Err(NotWritten::GoingDown),
+                Err(_cancelled) => Err(ViewRefusal::GoingDown),
             },
         }
     }
@@ -174,7 +174,10 @@ impl Views {
 /// `answer`, whose bytes count for `app` until they are sent. A stream counts its bytes itself.
 /// Without this, an app that does not read could fill the memory with answers that repeat its own
 /// requests.
-pub async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<Body>, NotWritten> {
+pub async fn paid_for(
+    app: &AppName,
+    answer: Response<Body>,
+) -> Result<Response<Body>, ViewRefusal> {
     if response::is_counted(&answer) {
         return Ok(answer);
     }
@@ -182,7 +185,7 @@ pub async fn paid_for(app: &AppName, answer: Response<Body>) -> Result<Response<
     let Some(size) = size.and_then(|size| usize::try_from(size).ok()) else { return Ok(answer) };
     let mut room = Budget::of_process().hold_for(Some(app.clone()));
     let resized = timeout(ROOM_PATIENCE, room.resize(size)).await;
-    resized.unwrap_or(Err(NoRoom)).map_err(|NoRoom| NotWritten::NoRoom)?;
+    resized.unwrap_or(Err(NoRoom)).map_err(|NoRoom| ViewRefusal::NoRoom)?;
     let (parts, body) = answer.into_parts();
     let whole = body.collect().await.expect("a body of known size is there whole").to_bytes();
     Ok(response::counted(Response::from_parts(parts, response::full(room.pay_for(whole)))))
@@ -297,6 +300,6 @@ mod tests {
         let refused = without_room(async {
             Views::default().write(&AppName::from("a"), || answer(MIB)).await.map(|_| ())
         });
-        assert_eq!(refused.await, Err(NotWritten::NoRoom));
+        assert_eq!(refused.await, Err(ViewRefusal::NoRoom));
     }
 }

@@ -28,6 +28,14 @@ pub(crate) struct Seen {
     pub(crate) body: String,
 }
 
+/// What becomes of a stream behind its last byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    Closed,
+    Broken,
+    Open,
+}
+
 /// What the server answers; `None` closes the connection instead.
 pub(crate) struct Reply(Option<Response<UnsyncBoxBody<Bytes, io::Error>>>);
 
@@ -80,6 +88,25 @@ impl Reply {
         let frames = stream::iter(frames).chain(stream::pending());
         let body = StreamBody::new(frames).boxed_unsync();
         Self(Some(Response::new(body))).with("content-type", "text/event-stream; charset=utf-8")
+    }
+
+    /// A stream of events whose bytes are these, which then goes on as `end` says.
+    pub(crate) fn event_bytes(bytes: &[u8], end: StreamEnd) -> Self {
+        let first: io::Result<_> = Ok(Frame::data(Bytes::copy_from_slice(bytes)));
+        let last = stream::once(async move {
+            match end {
+                StreamEnd::Closed => None,
+                StreamEnd::Broken => {
+                    // The server sends what it has when it has to wait.
+                    tokio::task::yield_now().await;
+                    Some(Err(io::Error::other("the test breaks it")))
+                }
+                StreamEnd::Open => std::future::pending().await,
+            }
+        });
+        let frames = stream::iter([Some(first)]).chain(last);
+        let body = StreamBody::new(frames.filter_map(std::future::ready)).boxed_unsync();
+        Self(Some(Response::new(body))).with("content-type", "text/event-stream")
     }
 
     pub(crate) fn hang_up() -> Self {

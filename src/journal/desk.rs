@@ -113,9 +113,9 @@ impl Desk {
     /// of the batches below.
     pub(super) fn run(self: &Arc<Self>) {
         *self.thread.lock() = Some(thread::current());
-        let mut is_idle = true;
+        let mut idle = true;
         loop {
-            if is_idle {
+            if idle {
                 self.sleep();
             }
             // A caller that comes by may write it before.
@@ -123,7 +123,7 @@ impl Desk {
                 thread::park_timeout(HOLD_BACK);
             }
             let stops = self.stops.load(Ordering::SeqCst);
-            is_idle = self.open.load(Ordering::SeqCst) == 0;
+            idle = self.open.load(Ordering::SeqCst) == 0;
             let mut guard = self.side.lock();
             let Some(side) = &mut *guard else { return };
             loop {

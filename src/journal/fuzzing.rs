@@ -34,6 +34,6 @@ fn renewed(file: &[u8]) {
     let contents = frames::read(&fresh).expect("it was written just now");
     assert!(contents.end == fresh.len() && contents.flaw.is_none(), "all of it was");
     assert_eq!(live, Live::from_file(&fresh, &contents), "nothing is added or lost");
-    let _records = live.kept();
+    let _records = live.records();
     let _used = live.without_unused_routes();
 }

@@ -1,6 +1,7 @@
 //! The state that a file's changes add up to: the live records and their keys.
 
 mod records;
+mod unreadable;
 
 use std::sync::Arc;
 
@@ -11,9 +12,11 @@ use tracing::warn;
 
 use self::records::Records;
 use super::frames::{self, Contents, Frame};
+use super::losses;
 use super::record::{
-    CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Kept, KeptCall, KeptRun,
-    KeptSession, Key, LongRecord, LossRecord, RunRecord, SessionRecord, Slot,
+    CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Key, LongRecord,
+    LossRecord, RunRecord, SessionRecord, Slot, StoredCall, StoredRecords, StoredRun,
+    StoredSession,
 };
 use crate::model::RunKey;
 use crate::model::maps::{HashMap, HashSet};
@@ -186,7 +189,8 @@ impl Live {
         self.beginning_with(prefix).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Applies `change` to each record whose key begins with `prefix`.
+    /// Applies `change` to each record whose key begins with `prefix`. One that cannot be read is
+    /// removed, as it cannot be made safe: the version that wrote it would rely on it.
     fn change<T: DeserializeOwned + Serialize>(
         &mut self,
         (what, prefix): (&str, &[u8]),
@@ -194,9 +198,13 @@ impl Live {
     ) {
         for key in self.keys_beginning_with(prefix) {
             let Some(value) = self.0.get(&key) else { continue };
-            let Some(mut kept) = record::<T>(what, value) else { continue };
-            change(&mut kept);
-            self.0.insert(key, json(&kept).into());
+            match record::<T>(what, value) {
+                Some(mut stored) => {
+                    change(&mut stored);
+                    self.0.insert(key, json(&stored).into());
+                }
+                None => self.0.remove(&key),
+            }
         }
     }
 
@@ -254,13 +262,26 @@ impl Live {
         self.0.get(key.as_slice()).cloned()
     }
 
+    /// What counts in place of a call that cannot be read. An answer that is kept is posted: it is
+    /// what the call has brought.
+    fn unreadable_call(&self, key: &CallKey, value: &[u8]) -> CallRecord {
+        let mut record = unreadable::call(value);
+        if self.answer(key).is_some_and(|body| !body.is_empty()) {
+            record.stage = Stage::Answered;
+        }
+        record
+    }
+
     pub(super) fn lose(&mut self, loss: &LossRecord) {
         self.0.insert(Bytes::from_static(LOST), json(loss).into());
     }
 
-    /// What was lost last.
+    /// What was lost last. A note that cannot be read counts as one of now: without it, calls from
+    /// before the loss would be made again.
     pub(super) fn lost(&self) -> Option<LossRecord> {
-        record("loss", self.0.get(LOST)?)
+        let note = self.0.get(LOST)?;
+        let loss = record("loss", note);
+        Some(loss.unwrap_or_else(|| LossRecord::now(losses::UNREADABLE_NOTE.to_owned())))
     }
 
     /// Forgets a loss that was too long ago to matter, and the conversations that have ended: the
@@ -278,11 +299,6 @@ impl Live {
                 self.0.remove(&key);
             }
         }
-    }
-
-    /// The records with their keys. A key that cannot be read is left out and logged.
-    fn entries(&self) -> impl Iterator<Item = (Key, &Bytes)> {
-        self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value)))
     }
 
     /// The digests of the routes that runs and sessions refer to.
@@ -357,21 +373,40 @@ impl Live {
         Ok(next)
     }
 
-    /// All records, as the types of `record`. One that cannot be read is left out and logged.
-    pub(super) fn kept(&self) -> Kept {
-        let mut kept = Kept::default();
+    /// A call, as yet without its answer.
+    fn stored_call(&self, key: CallKey, value: &[u8]) -> StoredCall {
+        let record = record("call", value).unwrap_or_else(|| self.unreadable_call(&key, value));
+        StoredCall { key, record, answer: None }
+    }
+
+    /// All records, as the types of `record`.
+    ///
+    /// A record that cannot be read is logged, and stays in the file for the version that wrote it.
+    /// What keeps a call from being made twice still does so: [`unreadable`] has what counts in
+    /// place of a call, a request or an owner. Where nothing can, the record counts as lost, so
+    /// that a run which is handed over makes no call from before. docs/design/records.md has the
+    /// rules.
+    pub(super) fn records(&self) -> StoredRecords {
+        let mut records = StoredRecords::default();
         let mut routes: HashMap<Arc<str>, Arc<Routes>> = HashMap::default();
         let mut answers: HashMap<CallKey, Bytes> = HashMap::default();
-        let mut calls: HashMap<Slot, Vec<KeptCall>> = HashMap::default();
+        let mut calls: HashMap<Slot, Vec<StoredCall>> = HashMap::default();
         let mut runs = Vec::new();
         let mut sessions = Vec::new();
-        kept.lost = self.lost();
-        for (key, value) in self.entries() {
-            kept.last_slot = kept.last_slot.max(key.slot().map_or(0, |slot| slot.0));
+        let mut lost = 0;
+        for (key_text, value) in self.0.iter() {
+            let Some(key) = record::<Key>("key", key_text) else {
+                lost += usize::from(unreadable::guards(key_text));
+                continue;
+            };
+            records.last_slot = records.last_slot.max(key.slot().map_or(0, |slot| slot.0));
             match key {
-                // It has been read above.
+                // It is read below.
                 Key::Lost => (),
-                Key::Upstream => kept.upstream = record("MANTYX's address", value),
+                Key::Upstream => {
+                    records.upstream = record("MANTYX's address", value);
+                    lost += usize::from(records.upstream.is_none());
+                }
                 Key::Routes(digest) => {
                     if let Some(restored) = restore(value) {
                         routes.insert(digest, Arc::new(restored));
@@ -379,25 +414,27 @@ impl Live {
                 }
                 Key::Run(slot) => runs.push((slot, value)),
                 Key::Call(key) => {
-                    let Some(record) = record("call", value) else { continue };
-                    calls.entry(key.slot).or_default().push(KeptCall { key, record, answer: None });
+                    calls.entry(key.slot).or_default().push(self.stored_call(key, value));
                 }
                 // MANTYX waits for it no longer.
                 Key::Answer(_) if value.is_empty() => (),
                 Key::Answer(key) => drop(answers.insert(key, value.clone())),
                 Key::Session(key) => sessions.push((key, value)),
                 Key::Owner(key) => {
-                    kept.owners.extend(record("owner", value).map(|owner| (key, owner)));
+                    let owner = record("owner", value).unwrap_or_else(|| unreadable::owner(value));
+                    records.owners.push((key, owner));
                 }
                 Key::Long(id) => {
-                    kept.long.extend(record("long call", value).map(|call| (id, call)));
+                    records.long.extend(record("long call", value).map(|call| (id, call)));
                 }
                 Key::Request(key) => {
-                    kept.requests.extend(record("request", value).map(|request| (key, request)));
+                    let request =
+                        record("request", value).unwrap_or_else(|| unreadable::request(value));
+                    records.requests.push((key, request));
                 }
                 Key::Conversation(id) => {
                     let conversation = record("conversation", value);
-                    kept.conversations.extend(conversation.map(|record| (id, record)));
+                    records.conversations.extend(conversation.map(|record| (id, record)));
                 }
                 // No record has this key.
                 Key::Calls(_) => (),
@@ -407,7 +444,10 @@ impl Live {
             call.answer = answers.remove(&call.key);
         }
         for (slot, value) in runs {
-            let Some(mut record) = record::<RunRecord>("run", value) else { continue };
+            let Some(mut record) = record::<RunRecord>("run", value) else {
+                lost += 1;
+                continue;
+            };
             let routes = routes.get(record.table.routes.as_ref()).cloned();
             if routes.is_none() && record.goes_on() {
                 // Routes of other catalogs may lead elsewhere: with a lost past, no call from
@@ -415,17 +455,22 @@ impl Live {
                 record.past_is_lost = true;
             }
             let calls = calls.remove(&slot).unwrap_or_default();
-            kept.runs.push(KeptRun { slot, record, routes, calls });
+            records.runs.push(StoredRun { slot, record, routes, calls });
         }
-        kept.runs.sort_unstable_by_key(|run| run.slot);
+        records.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
             let Some(record) = record::<SessionRecord>("session", value) else { continue };
             // Without routes, the session differs from every offer, so that its next message gets
             // new refs.
             let routes = routes.get(record.table.routes.as_ref()).cloned().unwrap_or_default();
-            kept.sessions.push(KeptSession { key, record, routes });
+            records.sessions.push(StoredSession { key, record, routes });
         }
-        kept
+        records.lost = self.lost();
+        if lost > 0 {
+            let earlier = records.lost.take().map(|loss| loss.what);
+            records.lost = Some(LossRecord::now(losses::unreadable(lost, earlier.as_deref())));
+        }
+        records
     }
 }
 
@@ -441,85 +486,4 @@ fn record<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Journals of earlier versions are read, and later ones by them: the text stays as it is.
-
-    use std::fmt::Debug;
-
-    use super::*;
-    use crate::journal::record::OwnerRecord;
-
-    fn stays<T: DeserializeOwned + Serialize + Debug>(text: &str) -> T {
-        let read: T = serde_json::from_str(text).expect(text);
-        assert_eq!(serde_json::to_string(&read).expect("it was JSON"), text, "{read:?}");
-        read
-    }
-
-    #[test]
-    fn keys_have_the_text_that_they_always_had() {
-        for key in [
-            "\"upstream\"",
-            "\"lost\"",
-            r#"{"routes":"abc"}"#,
-            r#"{"run":7}"#,
-            r#"{"call":[7,"","tu_1"]}"#,
-            r#"{"call":[7,"run_1","tu_1"]}"#,
-            r#"{"answer":[7,"run_1","tu_\"1"]}"#,
-            r#"{"calls":7}"#,
-            r#"{"session":["acme","s"]}"#,
-            r#"{"owner":["acme","agent-runs","run_1"]}"#,
-            r#"{"owner":["acme","agent-sessions","s"]}"#,
-            r#"{"long":"call_1"}"#,
-            r#"{"request":["app","key"]}"#,
-            r#"{"conversation":"[\"hr url\",[\"a\",\"acme\",\"session\",\"s\"]]"}"#,
-        ] {
-            stays::<Key>(key);
-        }
-    }
-
-    #[test]
-    fn a_record_of_a_later_version_is_left_out_and_stays_in_the_file() {
-        let later = br#"{"later":"key"}"#.to_vec();
-        let upstream = (b"\"upstream\"".to_vec(), b"\"u\"".to_vec());
-        let live = Live::of_rows(vec![(later.clone(), b"{}".to_vec()), upstream]);
-        assert_eq!(live.kept().upstream.as_deref(), Some("u"));
-        assert!(live.without_unused_routes().0.contains_key(later.as_slice()));
-    }
-
-    #[test]
-    fn records_have_the_text_that_they_always_had() {
-        let table = r#"{"routes":"abc","backends":["fs"],"renamed":{"a":"b"},"taken":["c"],"results":true,"assumed":false}"#;
-        let run = |kind: &str, session: &str| {
-            format!(
-                r#"{{"workspace":"acme","kind":"{kind}","run":"Run_1","app":"a","session":{session},"callers_credential":false,"table":{table},"has_past":true,"read_to":18446744073709551615,"started_at":1,"ended_at":null,"trace":["00-a-b-01",null]}}"#
-            )
-        };
-        stays::<RunRecord>(&run("eval-runs", "null"));
-        let of_session = stays::<RunRecord>(&run("agent-runs", "\"s\""));
-        assert_eq!(of_session.key.run.as_str(), "Run_1");
-        assert!(serde_json::from_str::<RunRecord>(&run("other-runs", "null")).is_err());
-        stays::<OwnerRecord>(r#"{"app":"a","eval":"eval_1","since":4}"#);
-        stays::<ConversationRecord>(r#"{"context":"c","task":null,"used_at":5}"#);
-        stays::<SessionRecord>(&format!(
-            r#"{{"app":"a","tools":[ 1.0 ],"selection":["fs"],"table":{table},"created_at":3}}"#
-        ));
-        for kind in ["\"local\"", "\"a2a_local\"", "\"mcp_local\"", "null"] {
-            stays::<CallRecord>(&format!(
-                r#"{{"stage":"dispatched","attempts":1,"seq":7,"received_at":2,"content":18446744073709551615,"name":"fs_ls","kind":{kind},"mcp_server":null,"args":{{"n" : 1e400}}}}"#
-            ));
-        }
-        for of in [
-            r#"{"session":{"workspace":"acme","session":"s"}}"#,
-            r#"{"run":{"workspace":"acme","kind":"eval-runs","run":"e","agent_run":"r"}}"#,
-            "\"app\"",
-        ] {
-            let long = |backend: &str| {
-                format!(
-                    r#"{{"app":"a","of":{of},"tool":"fs_ls","backend":"{backend}","kind":"mcp_local","target":"ls","origin":["r","tu_1"],"handle":null,"arguments":{{"n" : 1e400}},"begun_at":4,"ended":null}}"#
-                )
-            };
-            stays::<LongRecord>(&long("fs"));
-            assert!(serde_json::from_str::<LongRecord>(&long("no name")).is_err());
-        }
-    }
-}
+mod tests;

@@ -141,4 +141,53 @@ mod tests {
         drop(lock);
         Lock::take(&path, false).unwrap();
     }
+
+    #[test]
+    fn extent_of_another_version_is_ignored_and_its_mark_counts() {
+        struct Case {
+            name: &'static str,
+            text: Vec<u8>,
+            is_marked: bool,
+            extent: Option<Extent>,
+        }
+        let head = frames::file_head(9, 77);
+        // The version is the last byte of eight; without its checksum, no version reads it.
+        let mut later_head = head;
+        later_head[7] += 1;
+        let extent = Some(Extent { first: 9, size: 77 });
+        for Case { name, text, is_marked, extent } in [
+            Case { name: "new", text: Vec::new(), is_marked: false, extent: None },
+            Case {
+                name: "of a version without extents",
+                text: MARK.to_vec(),
+                is_marked: true,
+                extent: None,
+            },
+            Case { name: "of this version", text: [MARK, &head].concat(), is_marked: true, extent },
+            Case {
+                name: "of this version, with more behind it",
+                text: [MARK, &head, b"later"].concat(),
+                is_marked: true,
+                extent,
+            },
+            Case {
+                name: "with the extent of a later version",
+                text: [MARK, &later_head].concat(),
+                is_marked: true,
+                extent: None,
+            },
+            Case {
+                name: "with the mark of a later version",
+                text: b"Another text.\n".to_vec(),
+                is_marked: true,
+                extent: None,
+            },
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("journal");
+            fs::write(path.with_extension("lock"), text).unwrap();
+            let lock = Lock::take(&path, false).unwrap();
+            assert_eq!((lock.is_marked, lock.extent), (is_marked, extent), "{name}");
+        }
+    }
 }

@@ -28,6 +28,24 @@ pub(super) const GONE: &str = "\
     are not known any more. In runs that are handed over and that are older, calls without an answer are \
     answered with OUTCOME_UNKNOWN.";
 
+/// The notice to people if what the journal says of an earlier loss cannot be read.
+pub(super) const UNREADABLE_NOTE: &str = "\
+    The journal has lost something, and what it says about that cannot be read: a later version of \
+    mantyx-bridge has written it. In runs that are handed over and that are older, calls without an answer \
+    are answered with OUTCOME_UNKNOWN.";
+
+/// The notice to people about records that cannot be read and that keep calls from being made
+/// twice; `earlier` is what was lost before.
+pub(super) fn unreadable(records: usize, earlier: Option<&str>) -> String {
+    let earlier = earlier.map(|what| format!(" {what}")).unwrap_or_default();
+    format!(
+        "{records} records of runs, calls or requests in the journal cannot be read: a later version of \
+         mantyx-bridge has written them. They stay there for that version, and their runs are not \
+         continued. In runs that are handed over, calls without an answer are answered with \
+         OUTCOME_UNKNOWN.{earlier}"
+    )
+}
+
 /// The notice to people about a damaged file.
 pub(super) fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     let Flaw { at, bytes, frames } = flaw;

@@ -38,13 +38,13 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Member, Queried};
 pub use self::keeper::Keeper;
-use self::membership::Lease;
+use self::membership::DispatchWindow;
 use self::rows::{Epochs, Regained};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
 pub(super) use self::writer::Writer;
-use super::record::{Change, Kept, Slot};
+use super::record::{Change, Slot, StoredRecords};
 use super::{NOT_ASKED, Shared};
 use crate::clock;
 
@@ -84,9 +84,9 @@ impl Display for Postgres {
 #[derive(Debug)]
 pub enum Event {
     /// It has joined the group, in which these records are kept for all.
-    Joined(Kept),
+    Joined(StoredRecords),
     /// These runs were another's, and are its own now.
-    TakenOver(Kept),
+    TakenOver(StoredRecords),
     /// Another replica drives these runs now.
     Lost(Vec<Slot>),
 }
@@ -100,7 +100,7 @@ pub struct Replica {
     shared: Arc<Shared>,
     /// `None`: it has not joined yet, or another has taken its place.
     member: watch::Sender<Option<Member>>,
-    lease: Lease,
+    dispatch_window: DispatchWindow,
     epochs: Mutex<Epochs>,
     /// How often it has got runs from others, and which.
     regained: Mutex<(u64, Regained)>,
@@ -113,9 +113,9 @@ pub struct Replica {
     doubt: Mutex<Option<&'static str>>,
     /// The identities of this replica's backends, by their names.
     backends: Mutex<BTreeMap<String, String>>,
-    /// A claim may have succeeded without an answer: a run may be this replica's, and no driver
+    /// A takeover may have succeeded without an answer: a run may be this replica's, and no driver
     /// knows that. The keeper then compares the database with `epochs`.
-    claim_in_doubt: AtomicBool,
+    takeover_in_doubt: AtomicBool,
 }
 
 impl Replica {
@@ -132,7 +132,7 @@ impl Replica {
             upstream,
             shared,
             member: watch::Sender::default(),
-            lease: Lease::default(),
+            dispatch_window: DispatchWindow::default(),
             epochs: Mutex::default(),
             regained: Mutex::default(),
             events,
@@ -140,7 +140,7 @@ impl Replica {
             group: Mutex::default(),
             doubt: Mutex::default(),
             backends: Mutex::default(),
-            claim_in_doubt: AtomicBool::default(),
+            takeover_in_doubt: AtomicBool::default(),
         };
         (Arc::new(this), happens)
     }
@@ -149,12 +149,12 @@ impl Replica {
     /// bound, a replica that was cut off from the database would send calls that its successor
     /// sends again.
     pub(super) fn holds_lease(&self) -> bool {
-        self.lease.holds(clock::since_boot())
+        self.dispatch_window.holds(clock::since_boot())
     }
 
     /// Whether the database has answered lately.
     pub(super) fn is_heard(&self) -> bool {
-        self.lease.is_fresh(clock::since_boot())
+        self.dispatch_window.is_fresh(clock::since_boot())
     }
 
     /// Whether another replica owns the run. Only the owner's driver may answer or refuse its
@@ -210,9 +210,9 @@ impl Replica {
         *self.doubt.lock()
     }
 
-    /// Another replica has taken the place of `member`, and drives all of its runs. Ends the lease
-    /// and all drivers at once: a driver that continued would send calls that the other replica
-    /// sends, too.
+    /// Another replica has taken the place of `member`, and drives all of its runs. Ends the
+    /// dispatch window and all drivers at once: a driver that continued would send calls that the
+    /// other replica sends, too.
     async fn leave_place(&self, member: Member) {
         let was_member =
             self.member.send_if_modified(|current| current.take_if(|m| *m == member).is_some());
@@ -220,7 +220,7 @@ impl Replica {
             // The keeper and the writer may both notice; the first of them has done this.
             return;
         }
-        self.lease.end();
+        self.dispatch_window.end();
         warn!("another replica has taken over the runs of this one, which joins the group again");
         let mut owned = Vec::new();
         for (slot, epoch) in self.epochs.lock().iter_mut() {

@@ -1,4 +1,5 @@
-//! The journal's records, as plain data.
+//! The journal's records, as plain data. docs/design/records.md has the rules for a change: other
+//! versions read and write them, too.
 //!
 //! Must not: decide what they mean (model/recovery.rs does), or hold a secret: credentials are not
 //! kept.
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::clock;
 use crate::model::answer::Answer;
-use crate::model::call::Of;
+use crate::model::call::CallOwner;
 use crate::model::catalog::Identity;
 use crate::model::ids::{
     AppName, BackendName, CallId, RunId, RunKey, SessionId, ToolUseId, Workspace,
@@ -210,7 +211,7 @@ pub type SessionKey = (Workspace, SessionId);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LongRecord {
     pub app: AppName,
-    pub of: Of,
+    pub of: CallOwner,
     /// The name that the model called.
     pub tool: String,
     /// Its route: the backend, the kind, and the peer's own name of the tool.
@@ -401,27 +402,27 @@ impl Change {
     }
 }
 
-/// What was kept of one run.
+/// The records of one run, with the routes that its calls lead to.
 #[derive(Debug)]
-pub struct KeptRun {
+pub struct StoredRun {
     pub slot: Slot,
     pub record: RunRecord,
     /// `None` where they are lost.
     pub routes: Option<Arc<Routes>>,
-    pub calls: Vec<KeptCall>,
+    pub calls: Vec<StoredCall>,
 }
 
-/// What was kept of one call.
+/// The record of one call, and its answer if that is still to be posted.
 #[derive(Debug)]
-pub struct KeptCall {
+pub struct StoredCall {
     pub key: CallKey,
     pub record: CallRecord,
     pub answer: Option<Bytes>,
 }
 
-/// What was kept of one session.
+/// The record of one session, and the routes of its runs.
 #[derive(Debug)]
-pub struct KeptSession {
+pub struct StoredSession {
     pub key: SessionKey,
     pub record: SessionRecord,
     pub routes: Arc<Routes>,
@@ -429,11 +430,11 @@ pub struct KeptSession {
 
 /// All records, as they were when the bridge started.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct StoredRecords {
     /// The address of the MANTYX that the runs belong to.
     pub upstream: Option<String>,
-    pub runs: Vec<KeptRun>,
-    pub sessions: Vec<KeptSession>,
+    pub runs: Vec<StoredRun>,
+    pub sessions: Vec<StoredSession>,
     /// The owners of runs and sessions, in no order.
     pub owners: Vec<(OwnedKey, OwnerRecord)>,
     /// The long calls, by their ids.

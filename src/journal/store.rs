@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use super::frames::Frame;
 use super::live::Live;
 use super::lock::{Extent, Lock};
-use super::record::{CallKey, Change, Kept, LossRecord, Millis};
+use super::record::{CallKey, Change, LossRecord, Millis, StoredRecords};
 use super::reserve::{Reserve, next_path};
 use super::{frames, live, losses, reserve};
 use crate::clock;
@@ -135,8 +135,8 @@ impl State {
 
 /// What the file at `path` keeps; nothing, if there is no file.
 #[cfg(test)]
-pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    read_file(path, None, false).map(|contents| contents.state.live.kept())
+pub(super) fn read(path: &Path) -> Result<StoredRecords, StoreError> {
+    read_file(path, None, false).map(|contents| contents.state.live.records())
 }
 
 /// Reads the file at `path`. `is_expected`: if there is no file, it was lost. `extent`: how far the
@@ -204,7 +204,10 @@ fn note_loss(path: &Path, live: &mut Live, what: String) {
 impl Store {
     /// What the file at `path` keeps, and the open file, or what a new one is made of once it can
     /// be written.
-    pub(super) fn open(path: &Path, lock: &mut Lock) -> Result<(Kept, Opened), StoreError> {
+    pub(super) fn open(
+        path: &Path,
+        lock: &mut Lock,
+    ) -> Result<(StoredRecords, Opened), StoreError> {
         // Of an earlier process.
         remove_compacted(path);
         let FileContents { mut state, unfinished, noted } =
@@ -221,7 +224,7 @@ impl Store {
         if orphans > 0 {
             warn!(orphans, "ignoring calls of unknown runs in the journal");
         }
-        let mut records = state.live.kept();
+        let mut records = state.live.records();
         records.noted = noted;
         let opened = match Self::renew(path, lock, state.clone()) {
             Ok(store) => store.with_reserve(),
@@ -468,8 +471,8 @@ impl Store {
     }
 
     /// All records that the file has.
-    pub(super) fn kept(&self) -> Kept {
-        self.live.kept()
+    pub(super) fn records(&self) -> StoredRecords {
+        self.live.records()
     }
 
     /// Writes the file's length into its head, so that a file which is found to be shorter is known

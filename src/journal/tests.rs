@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use super::batch::{Batch, gather};
 use super::health::Queue;
 use super::record::{
-    CallKey, CallRecord, ConversationRecord, KeptCall, KeptRun, Key, Millis, OwnedKey, OwnerRecord,
-    RequestRecord, RunRecord, SessionRecord, Slot,
+    CallKey, CallRecord, ConversationRecord, Key, Millis, OwnedKey, OwnerRecord, RequestRecord,
+    RunRecord, SessionRecord, Slot, StoredCall, StoredRun,
 };
 use super::store::Store;
 use super::*;
@@ -228,11 +228,12 @@ impl Step {
     }
 }
 
-fn model(kept: &Kept) -> Model {
-    let id =
-        |call: &KeptCall| call.key.tool_use.as_str().strip_prefix("tu_").unwrap().parse().unwrap();
+fn model(kept: &StoredRecords) -> Model {
+    let id = |call: &StoredCall| {
+        call.key.tool_use.as_str().strip_prefix("tu_").unwrap().parse().unwrap()
+    };
     let calls =
-        |run: &KeptRun| run.calls.iter().map(|call| (id(call), call.answer.is_some())).collect();
+        |run: &StoredRun| run.calls.iter().map(|call| (id(call), call.answer.is_some())).collect();
     kept.runs.iter().map(|run| (run.slot.0, calls(run))).collect()
 }
 
@@ -584,7 +585,7 @@ async fn ended_runs_make_room_and_open_ones_close_the_journal() {
     assert!(health.is_full, "the disk is not to blame");
     journal.close();
     let (journal, kept) = Journal::open_bounded(&path, false, MAX).unwrap();
-    let is_answered = |run: &&KeptRun| run.calls.first().is_some_and(|it| it.answer.is_some());
+    let is_answered = |run: &&StoredRun| run.calls.first().is_some_and(|it| it.answer.is_some());
     assert_eq!(kept.runs.iter().filter(is_answered).count(), 16);
     assert!(kept.runs.iter().any(|run| run.slot == Slot(100)), "what was given up may come back");
     journal.close();

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::batch::{Batch, Group, Waiter};
 use super::lock::Lock;
-use super::record::{CallKey, Change, Kept, Key, LossRecord, Millis};
+use super::record::{CallKey, Change, Key, LossRecord, Millis, StoredRecords};
 use super::store::{State, Store};
 use super::{Health, NotWritten, Shared, StoreError, store, weight};
 use crate::error_chain::error_chain;
@@ -48,7 +48,7 @@ pub(super) struct Writer {
     /// the file could be read.
     state: Option<State>,
     /// Gets what the file keeps, if that could not be read at the start.
-    late: Option<oneshot::Sender<Box<Kept>>>,
+    late: Option<oneshot::Sender<Box<StoredRecords>>>,
     /// Changes that could not be written and are kept.
     backlog: Vec<Change>,
     /// How many of those changes were given up.
@@ -64,7 +64,7 @@ pub(super) struct Writer {
 }
 
 /// What the file keeps, or what gets that once the disk can be read.
-pub(super) type Past = Result<Kept, oneshot::Receiver<Box<Kept>>>;
+pub(super) type Past = Result<StoredRecords, oneshot::Receiver<Box<StoredRecords>>>;
 
 /// A compaction beside the file.
 enum Compaction {
@@ -114,7 +114,7 @@ impl Writer {
     }
 
     /// Locks and reads the file, and opens it, if it can be written.
-    fn begin(&mut self) -> Result<Kept, StoreError> {
+    fn begin(&mut self) -> Result<StoredRecords, StoreError> {
         let mut lock = Lock::take(&self.path, self.has_run)?;
         let (kept, opened) = Store::open(&self.path, &mut lock)?;
         self.lock = Some(lock);
@@ -504,8 +504,8 @@ impl Writer {
         let bytes = store.size;
         // What a new file would not have goes with the next compaction.
         let (live, most) = (store.live_bytes().min(bytes), self.max_size);
-        let is_full = live > most;
-        let error = if is_full {
+        let full = live > most;
+        let error = if full {
             Some(format!("the journal is full: {live} bytes, and at most {most} on this disk"))
         } else {
             None
@@ -513,9 +513,9 @@ impl Writer {
         let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
         let losses = store.lost().into_iter().chain(health.lost.take());
-        let lost = losses.max_by_key(|loss| loss.at);
+        let latest_loss = losses.max_by_key(|loss| loss.at);
         let rewritten = health.rewritten.take();
-        *health = Health { error, is_full, bytes, lost, rewritten };
+        *health = Health { error, is_full: full, bytes, lost: latest_loss, rewritten };
     }
 
     /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and
@@ -527,7 +527,7 @@ impl Writer {
             let Some(store) = &mut self.store else { break };
             let bytes = store.size;
             let forget = if bytes > self.max_size {
-                older_half_of_the_idle(store.kept())
+                older_half_of_the_idle(store.records())
             } else {
                 Vec::new()
             };
@@ -555,7 +555,7 @@ fn may_pass(error: &io::Error) -> bool {
 
 /// What a full journal forgets first. A run that was given up stays: an app may attach it again,
 /// and none of its calls may be made twice.
-fn older_half_of_the_idle(kept: Kept) -> Vec<Change> {
+fn older_half_of_the_idle(kept: StoredRecords) -> Vec<Change> {
     let mut runs = Vec::new();
     for run in &kept.runs {
         if let Some(ended_at) = run.record.ended_at

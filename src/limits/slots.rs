@@ -1,5 +1,5 @@
-//! Slots of which an app has no more than it leaves to the others: half of them if no other app
-//! has any.
+//! Slots of which an app has no more than it leaves to the others: half of them if no other app has
+//! any.
 //!
 //! Must not: know what a slot is for.
 

@@ -11,29 +11,29 @@ use crate::config::Rate;
 /// The state of one limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
-    left: f64,
+    tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
     pub fn full(rate: Rate, now: Instant) -> Self {
-        Self { left: rate.burst, at: now }
+        Self { tokens: rate.burst, at: now }
     }
 
     /// Takes one token, or returns how long it takes until there is one.
     pub fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
         self.wait(rate, now).map_or(Ok(()), Err)?;
-        self.left -= 1.0;
+        self.tokens -= 1.0;
         Ok(())
     }
 
     /// How long it takes until there is a token; `None` if there is one.
     pub fn wait(&mut self, rate: Rate, now: Instant) -> Option<Duration> {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + since * rate.per_second).min(rate.burst);
+        self.tokens = (self.tokens + since * rate.per_second).min(rate.burst);
         self.at = now;
-        if self.left < 1.0 {
-            Some(Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+        if self.tokens < 1.0 {
+            Some(Duration::from_secs_f64((1.0 - self.tokens) / rate.per_second))
         } else {
             None
         }
@@ -42,7 +42,7 @@ impl Bucket {
     /// A full bucket need not be kept: a new one would be in the same state.
     pub fn is_full(&mut self, rate: Rate, now: Instant) -> bool {
         self.wait(rate, now);
-        self.left >= rate.burst
+        self.tokens >= rate.burst
     }
 }
 

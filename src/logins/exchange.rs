@@ -20,7 +20,7 @@ use super::{Logins, registration};
 use crate::error_chain::error_chain;
 use crate::http_client::address::shown;
 use crate::oauth::IssueError;
-use crate::oauth::endpoint::{Granted, PATIENCE, Question, Shows};
+use crate::oauth::endpoint::{Granted, PATIENCE, Shows, TokenRequest};
 use crate::{clock, http_client};
 
 /// The largest answer of a registration endpoint, in bytes.
@@ -108,10 +108,10 @@ impl Logins {
         shows: &mut Shows,
     ) -> Result<Granted, IssueError> {
         let endpoint = &plan.endpoints.token;
-        let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
+        let own_secret = settings.client.secret.as_deref().cloned();
         let secret =
             if plan.client.is_configured { own_secret } else { plan.client.secret.clone() };
-        let question = Question {
+        let request = TokenRequest {
             url: endpoint,
             place: &shown(endpoint),
             audience: &plan.issuer.name,
@@ -131,7 +131,7 @@ impl Logins {
         let http = Network::new(settings, &self.http).client(endpoint);
         let mut pauses = CODE_PAUSES.into_iter();
         loop {
-            let outcome = question.ask(&http, shows).await;
+            let outcome = request.send(&http, shows).await;
             match (outcome, pauses.next()) {
                 (Err(error), Some(pause)) if error.passes => sleep(pause).await,
                 (outcome, _) => return outcome,
@@ -168,7 +168,7 @@ impl Logins {
             (true, None) => SecretString::default(),
             (false, _) => record.client.secret.clone().unwrap_or_default(),
         };
-        let question = Question {
+        let request = TokenRequest {
             url: endpoint,
             place: &shown(endpoint),
             audience: &record.issuer,
@@ -182,7 +182,7 @@ impl Logins {
             Some(settings) => Network::new(&settings, &self.http).client(endpoint),
             None => http_client::elsewhere(),
         };
-        match question.revoke(&http, record.client.shows).await {
+        match request.revoke(&http, record.client.shows).await {
             Ok(()) => Some(Revocation::Revoked),
             Err(why) => Some(Revocation::Failed(why)),
         }

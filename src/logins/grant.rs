@@ -16,7 +16,7 @@ use crate::clock;
 use crate::http_client::address::shown;
 use crate::metrics::RefreshOutcome;
 use crate::oauth::challenge::Challenge;
-use crate::oauth::endpoint::{Granted, Question};
+use crate::oauth::endpoint::{Granted, TokenRequest};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 
 /// Renews the tokens of a login.
@@ -46,10 +46,10 @@ impl Shared {
     ) -> IssueResult<Granted> {
         let Usable { settings, record, generation } = usable;
         let Client { id, secret, mut shows, .. } = record.client.clone();
-        let own_secret = settings.client.secret.as_ref().map(|secret| SecretString::clone(secret));
+        let own_secret = settings.client.secret.as_deref().cloned();
         let secret = if record.client.is_configured { own_secret } else { secret };
         let endpoint = &record.endpoints.token;
-        let question = Question {
+        let request = TokenRequest {
             url: endpoint,
             place: &shown(endpoint),
             audience: &record.issuer,
@@ -69,7 +69,7 @@ impl Shared {
                 self.save().await;
             }
         };
-        question.ask_keeping(&http, &mut shows, keep).await
+        request.send_and_store(&http, &mut shows, keep).await
     }
 
     /// Notes what an exchange has brought.

@@ -93,14 +93,15 @@ mod tests {
     fn seal_opens_for_its_owner_with_any_of_the_keys() {
         let (old, new) = (SealKey([1; 32]), SealKey([2; 32]));
         let secret = SecretString::from("hunter2-refresh");
-        let sealed = Seal::new(&[old.clone()]).seal(&secret, "a/refresh").unwrap().unwrap();
+        let sealed =
+            Seal::new(std::slice::from_ref(&old)).seal(&secret, "a/refresh").unwrap().unwrap();
         assert!(!serde_json::to_string(&sealed).unwrap().contains("hunter2"));
         let both = Seal::new(&[new.clone(), old]);
         let opened = both.open(&sealed, "a/refresh").unwrap();
         assert_eq!(opened.expose_secret(), "hunter2-refresh");
         assert!(both.open(&sealed, "b/refresh").unwrap_err().contains("seal is broken"));
         assert!(Seal::new(&[new]).open(&sealed, "a/refresh").unwrap_err().contains("`seal_key`"));
-        let mut cut = sealed.clone();
+        let mut cut = sealed;
         cut.sealed.truncate(8);
         assert!(both.open(&cut, "a/refresh").is_err());
         assert_ne!(both.seal(&secret, "a").unwrap(), both.seal(&secret, "a").unwrap());

@@ -10,7 +10,7 @@ use sha2::Digest as _;
 
 use super::catalog::{hash_of, hex};
 use super::globs::Globs;
-use super::recovery::LEAST_BUDGET;
+use super::recovery::LEAST_REMAINING;
 use super::routes::{Route, Target};
 use super::sentences;
 use super::words::words;
@@ -36,8 +36,11 @@ impl Policy {
 
     /// The place of what says that a person must approve a call along `route` with these arguments.
     pub fn asks(&self, route: &Route, arguments: &str) -> Option<&str> {
-        let rule = self.tools.of_call(own_name(route)?, arguments).map(|rule| rule.place.as_str());
-        rule.or_else(|| (self.destructive && route.destructive).then_some("approve: destructive"))
+        match self.tools.of_call(own_name(route)?, arguments) {
+            Some(rule) => Some(&rule.place),
+            None if self.destructive && route.destructive => Some("approve: destructive"),
+            None => None,
+        }
     }
 
     /// Whether a person must approve some of the calls along `route`, or all.
@@ -90,7 +93,7 @@ pub fn id(call: &CallRequest, asked: [&str; 2]) -> ApprovalId {
 /// How long to wait for a decision about a call that has `left` until its deadline: a call that is
 /// approved in the last moment should still have time to run.
 pub fn patience(left: Duration) -> Duration {
-    left - LEAST_BUDGET.min(left / 2)
+    left - LEAST_REMAINING.min(left / 2)
 }
 
 /// The model's answer for a call that a person has denied.
@@ -145,28 +148,79 @@ mod tests {
         Target::Tool { name: name.into(), input: None }
     }
 
+    /// A policy, a call, and whether a person is asked about it.
+    struct Case {
+        globs: &'static [&'static str],
+        /// Whether the policy has the word `destructive`.
+        word: bool,
+        target: Target,
+        /// What the server says of its tool.
+        destroys: bool,
+        asks: bool,
+    }
+
+    fn cases() -> [Case; 13] {
+        [
+            Case { globs: &[], word: false, target: tool("write"), destroys: true, asks: false },
+            Case { globs: &["*"], word: false, target: tool("write"), destroys: false, asks: true },
+            Case {
+                globs: &["write_*", "rm"],
+                word: false,
+                target: tool("rm"),
+                destroys: false,
+                asks: true,
+            },
+            Case {
+                globs: &["write_*", "rm"],
+                word: false,
+                target: tool("rmdir"),
+                destroys: true,
+                asks: false,
+            },
+            Case {
+                globs: &["fs_*"],
+                word: false,
+                target: tool("write"),
+                destroys: true,
+                asks: false,
+            },
+            Case {
+                globs: &["a/*"],
+                word: false,
+                target: tool("a/b/c"),
+                destroys: false,
+                asks: true,
+            },
+            Case { globs: &[], word: true, target: tool("write"), destroys: true, asks: true },
+            Case { globs: &[], word: true, target: tool("read"), destroys: false, asks: false },
+            Case {
+                globs: &["read"],
+                word: true,
+                target: tool("read"),
+                destroys: false,
+                asks: true,
+            },
+            // An agent's tool has no name of its own.
+            Case { globs: &["fs"], word: false, target: tool(""), destroys: false, asks: true },
+            Case { globs: &["hr"], word: false, target: tool(""), destroys: false, asks: false },
+            // Nothing of theirs is called.
+            Case { globs: &["*"], word: true, target: Target::Stub, destroys: true, asks: false },
+            Case {
+                globs: &["*"],
+                word: true,
+                target: Target::Own(Own::Call),
+                destroys: true,
+                asks: false,
+            },
+        ]
+    }
+
     #[test]
     fn globs_are_of_the_peers_own_names_and_the_word_is_of_what_it_says() {
-        for (globs, destructive, target, is_destructive, asks) in [
-            (&[][..], false, tool("write"), true, false),
-            (&["*"], false, tool("write"), false, true),
-            (&["write_*", "rm"], false, tool("rm"), false, true),
-            (&["write_*", "rm"], false, tool("rmdir"), true, false),
-            (&["fs_*"], false, tool("write"), true, false),
-            (&["a/*"], false, tool("a/b/c"), false, true),
-            (&[], true, tool("write"), true, true),
-            (&[], true, tool("read"), false, false),
-            (&["read"], true, tool("read"), false, true),
-            // An agent's tool has no name of its own.
-            (&["fs"], false, tool(""), false, true),
-            (&["hr"], false, tool(""), false, false),
-            // Nothing of theirs is called.
-            (&["*"], true, Target::Stub, true, false),
-            (&["*"], true, Target::Own(Own::Call), true, false),
-        ] {
-            let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
-            let route = route(target, is_destructive);
-            assert_eq!(policy(globs, destructive).asks(&route, "{}").is_some(), asks, "{told}");
+        for Case { globs, word, target, destroys, asks } in cases() {
+            let told = format!("{globs:?} {word} {target:?} {destroys}");
+            let route = route(target, destroys);
+            assert_eq!(policy(globs, word).asks(&route, "{}").is_some(), asks, "{told}");
         }
         assert_eq!(Policy::default().asks(&route(tool("x"), true), "{}"), None);
     }

@@ -36,7 +36,7 @@ pub struct CallingRun {
 /// What a long call belongs to: who may fetch its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Of {
+pub enum CallOwner {
     /// All runs of a session.
     Session { workspace: Workspace, session: SessionId },
     /// One agent run: the driven run itself or, of an eval, one of its agent runs.
@@ -56,7 +56,7 @@ impl CallingRun {
     }
 }
 
-impl Of {
+impl CallOwner {
     pub fn is_session(&self, of: &Workspace, id: &SessionId) -> bool {
         matches!(self, Self::Session { workspace, session } if workspace == of && session == id)
     }

@@ -76,10 +76,11 @@ impl<'a> Node<'a> {
                 format!("[{}]", elements.join(","))
             }
             Self::Map(members) => {
-                let member = |(key, value): &(String, Self)| {
-                    format!("{}:{}", quoted(key), value.text(shown))
-                };
-                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+                let members: Vec<_> = members
+                    .iter()
+                    .map(|(key, value)| format!("{}:{}", quoted(key), value.text(shown)))
+                    .collect();
+                format!("{{{}}}", members.join(","))
             }
         }
     }

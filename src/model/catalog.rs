@@ -25,7 +25,7 @@ pub struct Catalog {
     content: Content,
     digest: String,
     /// The tools that are not listed any more, by place.
-    gone: Vec<Gone>,
+    gone: Vec<FormerTool>,
     /// The part of the peer's list that is not offered.
     left_out: Option<Omission>,
 }
@@ -70,7 +70,7 @@ const KEEP_PLACE: u64 = 30 * 24 * 60 * 60;
 
 /// A tool that its server does not list any more. It gets its place back when it is listed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
+pub struct FormerTool {
     name: String,
     /// Its place among all tools, those that are gone included.
     place: usize,
@@ -174,7 +174,7 @@ impl Catalog {
         let mut new: HashMap<&str, &Tool> =
             tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
         let mut ordered = Vec::with_capacity(tools.len());
-        let mut gone = Vec::new();
+        let mut gone_tools = Vec::new();
         for (name, since) in before.places() {
             let since = since.unwrap_or(now);
             if now.saturating_sub(since) >= KEEP_PLACE {
@@ -182,34 +182,35 @@ impl Catalog {
             }
             if let Some(tool) = new.remove(name) {
                 ordered.push(tool.clone());
-            } else if gone.len() < limits::MAX_TOOLS {
-                let place = ordered.len() + gone.len();
-                gone.push(Gone { name: name.to_owned(), place, since });
+            } else if gone_tools.len() < limits::MAX_TOOLS {
+                let place = ordered.len() + gone_tools.len();
+                gone_tools.push(FormerTool { name: name.to_owned(), place, since });
             }
         }
         ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
         let content = Content::Mcp { server_info: server_info.clone(), tools: ordered };
-        Arc::new(Self { gone, left_out: self.left_out.clone(), ..Self::new(content) })
+        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..Self::new(content) })
     }
 
     /// Every tool that has a place, and since when it is gone.
     fn places(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         let mut tools = self.tools();
-        let mut gone = self.gone.iter().peekable();
-        (0..).map_while(move |place| match gone.next_if(|gone| gone.place == place) {
+        let mut gone_tools = self.gone.iter().peekable();
+        (0..).map_while(move |place| match gone_tools.next_if(|gone| gone.place == place) {
             Some(gone) => Some((&*gone.name, Some(gone.since))),
             None => tools.next().map(|tool| (&*tool.name, None)),
         })
     }
 
-    /// The same, where the tools in `gone` have their places.
+    /// This catalog, as it was read from the disk, where the tools in `gone` still have their
+    /// places: one that comes back gets its own again.
     #[must_use]
-    pub fn with_gone(self, gone: Vec<Gone>) -> Self {
+    pub fn with_gone(self, gone: Vec<FormerTool>) -> Self {
         Self { gone, ..self }
     }
 
     /// The tools that its server does not list any more.
-    pub fn gone(&self) -> &[Gone] {
+    pub fn gone(&self) -> &[FormerTool] {
         &self.gone
     }
 
@@ -245,8 +246,8 @@ impl Catalog {
         let parts = match &self.content {
             Content::Local(input) => in_one_line(input.unchecked()),
             _ => listed(self.tools().filter_map(|tool| {
-                let parts = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
-                Some(format!("{:?} ({})", brief(&tool.name), in_one_line(parts)))
+                let unchecked = tool.input.unchecked_so_far().filter(|parts| !parts.is_empty())?;
+                Some(format!("{:?} ({})", brief(&tool.name), in_one_line(unchecked)))
             })),
         };
         if parts.is_empty() {
@@ -375,30 +376,35 @@ mod tests {
     fn known_tools_keep_their_places_and_new_ones_come_last() {
         let (now, day) = (1_000_000_000, 24 * 60 * 60);
         let mut catalog = listing("a b c d");
-        for (later, listed, expected) in [
-            (0, "d c b a", "a b c d"),
-            (1, "e d b a", "a b d e"),
-            (2, "b c f", "b c f"),
+        struct Case {
+            later: u64,
+            listed: &'static str,
+            expected: &'static str,
+        }
+        for Case { later, listed, expected } in [
+            Case { later: 0, listed: "d c b a", expected: "a b c d" },
+            Case { later: 1, listed: "e d b a", expected: "a b d e" },
+            Case { later: 2, listed: "b c f", expected: "b c f" },
             // What is gone for less than a month comes back to its place.
-            (31, "f e d c b a", "a b c d e f"),
-            (31, "e", "e"),
-            (61, "x f e a", "e x f a"),
+            Case { later: 31, listed: "f e d c b a", expected: "a b c d e f" },
+            Case { later: 31, listed: "e", expected: "e" },
+            Case { later: 61, listed: "x f e a", expected: "e x f a" },
         ] {
             let digest = catalog.digest().to_owned();
             catalog = listing(listed).ordered_after(&catalog, now + later * day);
             assert_eq!(names(&catalog).join(" "), expected, "{later}: {listed}");
             // As it is when it was kept on disk.
             let read = listing(expected);
-            assert_eq!(catalog.digest(), read.digest());
+            assert_eq!(catalog.digest(), read.digest(), "{later}: {listed}");
             let read = Arc::try_unwrap(read).unwrap().with_gone(catalog.gone().to_vec());
             assert!(read.places().eq(catalog.places()), "{read:?}");
-            assert_eq!(digest == catalog.digest(), later == 0, "{later}");
+            assert_eq!(digest == catalog.digest(), later == 0, "{later}: {listed}");
         }
         let card = Catalog::a2a(RawValue::from_string("{}".to_owned()).unwrap());
         assert_eq!(names(&listing("b a").ordered_after(&card, now)), ["b", "a"]);
         assert_eq!(Arc::new(card).ordered_after(&catalog, now).tool_count(), 1);
         // A damaged file.
-        let odd = vec![Gone { name: "z".to_owned(), place: 7, since: 0 }];
+        let odd = vec![FormerTool { name: "z".to_owned(), place: 7, since: 0 }];
         let odd = Arc::try_unwrap(listing("a b")).unwrap().with_gone(odd);
         assert_eq!(names(&listing("b c a").ordered_after(&odd, now)), ["a", "b", "c"]);
     }

@@ -130,14 +130,15 @@ impl Tokenizer for Reader {
 /// The words of a name or a text, apart. A word like `readFile` or `HTTPGet` is there as a whole
 /// and in its parts: `GitHub` is also written `github`.
 fn apart(text: &str) -> String {
-    let words = text.split(|letter: char| !letter.is_alphanumeric());
-    let with_parts = words.flat_map(|word| {
+    let mut words = Vec::new();
+    for word in text.split(|letter: char| !letter.is_alphanumeric()) {
+        words.push(word.to_owned());
         let snake_case = word.to_snake_case();
-        let parts =
-            if snake_case.contains('_') { Some(snake_case.replace('_', " ")) } else { None };
-        [Some(word.to_owned()), parts].into_iter().flatten()
-    });
-    with_parts.collect::<Vec<_>>().join(" ")
+        if snake_case.contains('_') {
+            words.push(snake_case.replace('_', " "));
+        }
+    }
+    words.join(" ")
 }
 
 /// The answer to a call of [`Own::Find`], for a model that has `offer`. A run has a `table`, and is

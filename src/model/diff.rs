@@ -36,14 +36,11 @@ fn marked<'a>(before: &'a [String], after: &'a [String]) -> Vec<(char, &'a Strin
 
 /// Leaves out equal lines that are far from a difference.
 fn shorten(all: &[(char, &String)]) -> Vec<String> {
-    let is_near = |at: usize| {
-        let from = at.saturating_sub(CONTEXT);
-        let around = all.get(from..all.len().min(at + CONTEXT + 1)).unwrap_or_default();
-        around.iter().any(|(mark, _)| *mark != ' ')
-    };
     let mut out: Vec<String> = Vec::new();
     for (at, (mark, line)) in all.iter().enumerate() {
-        if is_near(at) {
+        let context = at.saturating_sub(CONTEXT)..all.len().min(at + CONTEXT + 1);
+        let neighbours = all.get(context).unwrap_or_default();
+        if neighbours.iter().any(|(mark, _)| *mark != ' ') {
             out.push(format!("{mark} {line}"));
         } else if out.last().is_none_or(|last| last != "…") {
             out.push("…".to_owned());

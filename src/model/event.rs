@@ -7,7 +7,6 @@
 //! Must not: decide what to do about an event (run.rs does).
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
@@ -17,6 +16,7 @@ use sha2::Digest as _;
 
 use super::catalog::hash_of;
 use super::json::no_members;
+use super::maps::fingerprint;
 use super::words::Words as _;
 use super::{RefKind, RunEnding, RunId, RunKind, ToolUseId, member};
 
@@ -134,7 +134,7 @@ struct CallData<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AnsweredData {
+struct ResultData {
     tool_use_id: String,
     agent_run_id: Option<String>,
 }
@@ -149,35 +149,39 @@ impl Event {
     pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> serde_json::Result<Self> {
         let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
         let id = id.and_then(|id| id.parse().ok());
-        let print = |seq| match seq {
-            Some(_) => None,
-            None => Some(fingerprint(event, data)),
-        };
         let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
-            return Ok(Self { seq: id, print: print(id), agent_run: None, body: Body::Other });
+            let print = print_without(id, event, data);
+            return Ok(Self { seq: id, print, agent_run: None, body: Body::Other });
         };
         let seq = seq.or(id);
+        let print = print_without(seq, event, data);
         let agent_run = agent_run_id.map(RunId::from);
         let payload = match inner.map(RawValue::get) {
             Some(inner) if inner.starts_with('{') => inner,
             _ => data,
         };
-        let mut of = agent_run.clone();
-        let body = match kind.as_deref().or(event) {
+        Ok(match kind.as_deref().or(event) {
             Some("local_tool_call") => {
                 let mut call = Call::read(payload)?;
                 call.agent_run = call.agent_run.or(agent_run);
-                of.clone_from(&call.agent_run);
-                Body::Call(call)
+                Self { seq, print, agent_run: call.agent_run.clone(), body: Body::Call(call) }
             }
             Some("local_tool_result_in") => {
-                let data: AnsweredData = serde_json::from_str(payload)?;
-                of = data.agent_run_id.map(RunId::from).or(agent_run);
-                Body::Answered(of.clone(), data.tool_use_id.into())
+                let result: ResultData = serde_json::from_str(payload)?;
+                let agent_run = result.agent_run_id.map(RunId::from).or(agent_run);
+                let body = Body::Answered(agent_run.clone(), result.tool_use_id.into());
+                Self { seq, print, agent_run, body }
             }
-            kind => Body::without_payload(kind),
-        };
-        Ok(Self { seq, print: print(seq), agent_run: of, body })
+            kind => Self { seq, print, agent_run, body: Body::without_payload(kind) },
+        })
+    }
+}
+
+/// The fingerprint of an event that has no number, by which its repetition is known.
+fn print_without(seq: Option<u64>, event: Option<&str>, data: &str) -> Option<u64> {
+    match seq {
+        Some(_) => None,
+        None => Some(fingerprint(&(event, data))),
     }
 }
 
@@ -194,7 +198,7 @@ pub fn tokens(data: &str) -> Option<[u64; 3]> {
 impl Body {
     /// What an event of this type says that is no call and no answer to one.
     fn without_payload(kind: Option<&str>) -> Self {
-        let (of, ending) = match kind {
+        let (run_kind, ending) = match kind {
             Some("result") => (RunKind::Agent, RunEnding::Result),
             Some("error") => (RunKind::Agent, RunEnding::Error),
             Some("cancelled") => (RunKind::Agent, RunEnding::Cancelled),
@@ -203,7 +207,7 @@ impl Body {
             Some("run_cancelled") => (RunKind::Eval, RunEnding::Cancelled),
             _ => return Self::Other,
         };
-        Self::End(of, ending)
+        Self::End(run_kind, ending)
     }
 }
 
@@ -214,7 +218,7 @@ pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
     /// Whether the beginning tells what kind of event it is.
-    pub is_known: bool,
+    pub names_type: bool,
 }
 
 /// Takes the place of arguments that are too large. It is not an object, so no tool is called with
@@ -229,7 +233,7 @@ impl Beginning {
         // An error is expected: the text ends in the middle of the value that is too large. The
         // members before it are in `whole` by then.
         json.deserialize_map(Gather(&mut whole)).ok();
-        let is_known = event.is_some() || whole.get("type").is_some_and(Value::is_string);
+        let names_type = event.is_some() || whole.get("type").is_some_and(Value::is_string);
         let payload = match whole.get_mut("data").and_then(Value::as_object_mut) {
             Some(payload) => payload,
             None => &mut whole,
@@ -244,7 +248,7 @@ impl Beginning {
         if matches!(event.body, Body::Answered(..)) {
             event.body = Body::Other;
         }
-        Self { event, is_known }
+        Self { event, names_type }
     }
 }
 
@@ -277,12 +281,6 @@ impl<'de> Visitor<'de> for Gather<'_> {
         }
         Ok(())
     }
-}
-
-fn fingerprint(event: Option<&str>, data: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (event, data).hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::naming::Nameless;
 use super::visible::{brief, line};
 use super::{BackendName, Naming, form, json, naming, string_member};
 
-use crate::model::maps::HashSet;
+use crate::model::maps::{HashSet, fingerprint};
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,11 +128,7 @@ impl Features {
 
     /// A number that changes with the definitions. It is not the same in another process.
     pub fn digest(&self) -> u64 {
-        *self.digest.get_or_init(|| {
-            let mut hasher = DefaultHasher::new();
-            (&self.items, self.completes).hash(&mut hasher);
-            hasher.finish()
-        })
+        *self.digest.get_or_init(|| fingerprint(&(&self.items, self.completes)))
     }
 
     /// The first resource whose URI `other` has, too.
@@ -275,16 +271,16 @@ fn fits(template: &str, uri: &str) -> Option<usize> {
     let mut parts = template.split('{').peekable();
     let first = parts.next()?;
     let mut rest = uri.strip_prefix(first)?;
-    let mut said = first.len();
+    let mut literal_bytes = first.len();
     while let Some(part) = parts.next() {
         let literal = part.split_once('}').map_or("", |(_, literal)| literal);
-        said += literal.len();
+        literal_bytes += literal.len();
         if parts.peek().is_none() {
-            return rest.ends_with(literal).then_some(said);
+            return if rest.ends_with(literal) { Some(literal_bytes) } else { None };
         }
         rest = rest.get(rest.find(literal)? + literal.len()..)?;
     }
-    rest.is_empty().then_some(said)
+    if rest.is_empty() { Some(literal_bytes) } else { None }
 }
 
 #[cfg(test)]

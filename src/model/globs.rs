@@ -126,12 +126,12 @@ pub const CURE: &str = "Correct the glob, the name or the path, or leave it out:
 
 #[cfg(test)]
 pub(crate) fn globs(all: &[&str]) -> Globs {
-    let rule = |(at, glob): (usize, &&str)| Rule {
+    let rules = all.iter().enumerate().map(|(at, glob)| Rule {
         glob: globset::Glob::new(glob).unwrap(),
         when: Vec::new(),
         place: format!("[{at}]"),
-    };
-    Globs::new(all.iter().enumerate().map(rule).collect()).unwrap()
+    });
+    Globs::new(rules.collect()).unwrap()
 }
 
 #[cfg(test)]

@@ -110,24 +110,30 @@ words! {
 /// Whether `text` can be one segment of a path without encoding: an id from an event or a body must
 /// not lead a request elsewhere.
 pub fn is_segment(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
-    !text.is_empty() && text.bytes().all(plain) && !text.bytes().all(|byte| byte == b'.')
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte))
+        && !text.bytes().all(|byte| byte == b'.')
+}
+
+/// Whether a byte may stand in a segment of a path as it is (RFC 3986, `pchar`).
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
 }
 
 /// `text` as one segment of a path, with other characters percent-encoded.
 pub fn as_segment(text: &str) -> Cow<'_, str> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
-    if text.bytes().all(plain) {
+    if text.bytes().all(is_path_byte) {
         return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(text.len() + 8);
+    let mut segment = String::with_capacity(text.len() + 8);
     for byte in text.bytes() {
-        match plain(byte) {
-            true => out.push(char::from(byte)),
-            false => write!(out, "%{byte:02X}").expect("a string takes all"),
+        if is_path_byte(byte) {
+            segment.push(char::from(byte));
+        } else {
+            write!(segment, "%{byte:02X}").expect("a string takes all");
         }
     }
-    Cow::Owned(out)
+    Cow::Owned(segment)
 }
 
 /// An id of MANTYX's that is part of paths: opaque, and compared without letter case.

@@ -46,15 +46,16 @@ impl<'a> Members<'a> {
     /// Like [`Self::read`], for texts of unknown origin: there may be at most `most` members, and
     /// no more than one beyond these is kept.
     pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
-        let mut members = Vec::new();
-        let read = each_member(text, |key, value| {
-            if members.len() <= most {
-                members.push((key, value));
+        let mut few = Vec::new();
+        let end = each_member(text, |key, value| {
+            if few.len() <= most {
+                few.push((key, value));
             }
         });
-        match read {
-            _ if members.len() > most => Err(Unread::TooMany),
-            read => read.map(|()| Self(members)).map_err(Unread::NotJson),
+        match end {
+            _ if few.len() > most => Err(Unread::TooMany),
+            Ok(()) => Ok(Self(few)),
+            Err(error) => Err(Unread::NotJson(error)),
         }
     }
 
@@ -86,8 +87,8 @@ impl<'a> Members<'a> {
 
     /// The first duplicate key.
     pub fn duplicate(&self) -> Option<&str> {
-        let mut seen = crate::model::maps::HashSet::default();
-        self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
+        let mut keys = crate::model::maps::HashSet::default();
+        self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !keys.insert(*key))
     }
 }
 
@@ -101,16 +102,17 @@ pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
 pub fn elements_at_most(text: &str, most: usize) -> Result<Vec<&RawValue>, Unread> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut elements = Vec::new();
-    let take = |element| {
-        if elements.len() <= most {
-            elements.push(element);
-        }
-    };
-    match deserializer.deserialize_seq(EachElement(take)).map_err(Unread::NotJson) {
-        Ok(()) if elements.len() > most => Err(Unread::TooMany),
-        Ok(()) => deserializer.end().map(|()| elements).map_err(Unread::NotJson),
-        Err(not_json) => Err(not_json),
+    deserializer
+        .deserialize_seq(EachElement(|element| {
+            if elements.len() <= most {
+                elements.push(element);
+            }
+        }))
+        .map_err(Unread::NotJson)?;
+    if elements.len() > most {
+        return Err(Unread::TooMany);
     }
+    deserializer.end().map(|()| elements).map_err(Unread::NotJson)
 }
 
 /// Calls `take` with each element of the array `text`, in their order, and keeps none. An error if
@@ -168,15 +170,15 @@ pub(super) fn each_entry<'a, K: Deserialize<'a>>(
 /// The value under `key` in the object `text`. `None` if `text` is no object, or the key is absent
 /// or a duplicate.
 pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
-    let mut found = None;
-    let mut is_twice = false;
+    let mut member = None;
+    let mut duplicate = false;
     each_member(text, |name, value| {
         if name == key {
-            is_twice |= found.replace(value).is_some();
+            duplicate |= member.replace(value).is_some();
         }
     })
     .ok()?;
-    found.filter(|_| !is_twice)
+    member.filter(|_| !duplicate)
 }
 
 /// The string under `key` in the object `text`. `None` if [`member`] gives nothing, or no string.

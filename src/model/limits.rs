@@ -61,10 +61,10 @@ pub fn check(tool: &str) -> Result<(), String> {
     // Readers differ in which of two they take, and in what the case of a key means.
     for (key, value) in &members.0 {
         let value = value.get();
-        let text = || serde_json::from_str::<String>(value);
         let (article, len, most, most_objects) = match key.to_ascii_lowercase().as_str() {
             "title" | "description" => {
-                ("a ", text().map_or(value.len(), |text| text.len()), MAX_TEXT, usize::MAX)
+                let text = serde_json::from_str::<String>(value);
+                ("a ", text.map_or(value.len(), |text| text.len()), MAX_TEXT, usize::MAX)
             }
             "name" => ("a ", value.len(), MAX_NAME, usize::MAX),
             "annotations" => ("", value.len(), MAX_TEXT, usize::MAX),

@@ -65,11 +65,9 @@ impl Confirmation {
     /// The body is no confirmation, as the text says.
     pub fn read(body: &[u8]) -> Result<(Self, Item), String> {
         // Apart, as `flatten` loses numbers.
-        let asked = serde_json::from_slice(body);
-        let item = serde_json::from_slice(body);
-        asked
-            .and_then(|asked| Ok((asked, item?)))
-            .map_err(|error| format!("The body is no confirmation: {error}."))
+        let parts = serde_json::from_slice(body)
+            .and_then(|confirmation| Ok((confirmation, serde_json::from_slice(body)?)));
+        parts.map_err(|error| format!("The body is no confirmation: {error}."))
     }
 }
 
@@ -142,15 +140,15 @@ impl Set {
             return Ok(structured.map_or_else(|| json!(text).to_string(), str::to_owned));
         };
         let compiled = InputSchema::alone(schema);
-        // A value that is too large, or a schema that is too costly, is not checked any further.
-        let fits = |value: &str| {
+        let json_string = json!(text).to_string();
+        let inner_json = serde_json::from_str::<&RawValue>(text.trim()).ok().map(|_| text.trim());
+        let candidates = [structured, Some(&*json_string), inner_json];
+        let value = candidates.into_iter().flatten().find(|value| {
+            // A value that is too large, or a schema that is too costly, is not checked further.
             may_be(schema.get(), value)
                 && !matches!(compiled.check_value(value), Verdict::Invalid(_))
-        };
-        let written = json!(text).to_string();
-        let is_json = serde_json::from_str::<&RawValue>(text.trim()).is_ok();
-        let values = [structured, Some(&*written), Some(text.trim()).filter(|_| is_json)];
-        values.into_iter().flatten().find(|value| fits(value)).map(str::to_owned).ok_or_else(|| {
+        });
+        value.map(str::to_owned).ok_or_else(|| {
             format!("`{tool}` was called, but its result is not what the caller expects: {text}")
         })
     }
@@ -264,19 +262,36 @@ mod tests {
 
     #[test]
     fn a_text_stands_only_where_the_schema_takes_one() {
-        for (schema, text, value) in [
-            (r#"{"type":["object","null"]}"#, "done", Value::Null),
-            (r##"{"$ref":"#/$defs/X","$defs":{"X":{"type":"object"}}}"##, "done", Value::Null),
-            (r#"{"allOf":[{"type":"object"}]}"#, "done", Value::Null),
-            (r#"{"required":["a"]}"#, "done", Value::Null),
-            (r#"{"required":["a"]}"#, r#"{"a":1}"#, json!({ "a": 1 })),
-            (r#"{"type":"array"}"#, "[1]", json!([1])),
-            (r#"{"type":"integer"}"#, " 5\n", json!(5)),
-            (r#"{"type":"integer"}"#, "five", Value::Null),
-            (r#"{"type":"string"}"#, "5", json!("5")),
-            ("{}", r#"{"a":1}"#, json!(r#"{"a":1}"#)),
-            (r#"{"type":"object","pattern":"(?=x)"}"#, "done", Value::Null),
-            (r#"{"type":"array","items":{"pattern":"(?=x)"}}"#, "[\"x\"]", json!(["x"])),
+        struct Case {
+            schema: &'static str,
+            text: &'static str,
+            value: Value,
+        }
+        for Case { schema, text, value } in [
+            Case { schema: r#"{"type":["object","null"]}"#, text: "done", value: Value::Null },
+            Case {
+                schema: r##"{"$ref":"#/$defs/X","$defs":{"X":{"type":"object"}}}"##,
+                text: "done",
+                value: Value::Null,
+            },
+            Case { schema: r#"{"allOf":[{"type":"object"}]}"#, text: "done", value: Value::Null },
+            Case { schema: r#"{"required":["a"]}"#, text: "done", value: Value::Null },
+            Case { schema: r#"{"required":["a"]}"#, text: r#"{"a":1}"#, value: json!({ "a": 1 }) },
+            Case { schema: r#"{"type":"array"}"#, text: "[1]", value: json!([1]) },
+            Case { schema: r#"{"type":"integer"}"#, text: " 5\n", value: json!(5) },
+            Case { schema: r#"{"type":"integer"}"#, text: "five", value: Value::Null },
+            Case { schema: r#"{"type":"string"}"#, text: "5", value: json!("5") },
+            Case { schema: "{}", text: r#"{"a":1}"#, value: json!(r#"{"a":1}"#) },
+            Case {
+                schema: r#"{"type":"object","pattern":"(?=x)"}"#,
+                text: "done",
+                value: Value::Null,
+            },
+            Case {
+                schema: r#"{"type":"array","items":{"pattern":"(?=x)"}}"#,
+                text: "[\"x\"]",
+                value: json!(["x"]),
+            },
         ] {
             let mut set = Set::read(SET).unwrap();
             let schema = RawValue::from_string(schema.to_owned()).unwrap();

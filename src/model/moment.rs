@@ -55,19 +55,36 @@ mod tests {
     fn the_boot_clock_counts_and_after_a_boot_the_wall_clock_unless_it_was_put_back() {
         const HOUR: Millis = 3_600_000;
         let noted = HOUR + 50;
-        for (then, now, expected) in [
+        struct Case {
+            then: (Millis, Option<(u64, Millis)>),
+            now: (Millis, Option<(u64, Millis)>),
+            expected: Option<u64>,
+        }
+        for Case { then, now, expected } in [
             // The same boot, whatever the wall clock does.
-            ((HOUR, Some((1, 10))), (HOUR + 70, Some((1, 80))), Some(70)),
-            ((HOUR, Some((1, 10))), (0, Some((1, 80))), Some(70)),
-            ((HOUR, Some((1, 10))), (9 * HOUR, Some((1, 80))), Some(70)),
-            ((HOUR, Some((1, 80))), (9 * HOUR, Some((1, 10))), None),
+            Case {
+                then: (HOUR, Some((1, 10))),
+                now: (HOUR + 70, Some((1, 80))),
+                expected: Some(70),
+            },
+            Case { then: (HOUR, Some((1, 10))), now: (0, Some((1, 80))), expected: Some(70) },
+            Case {
+                then: (HOUR, Some((1, 10))),
+                now: (9 * HOUR, Some((1, 80))),
+                expected: Some(70),
+            },
+            Case { then: (HOUR, Some((1, 80))), now: (9 * HOUR, Some((1, 10))), expected: None },
             // Another one.
-            ((HOUR, Some((1, 10))), (HOUR + 70, Some((2, 5))), Some(70)),
-            ((HOUR, None), (HOUR + 70, None), Some(70)),
-            ((HOUR, None), (HOUR + 70, Some((2, 5))), Some(70)),
-            ((HOUR, Some((1, 10))), (0, Some((2, 5))), None),
+            Case {
+                then: (HOUR, Some((1, 10))),
+                now: (HOUR + 70, Some((2, 5))),
+                expected: Some(70),
+            },
+            Case { then: (HOUR, None), now: (HOUR + 70, None), expected: Some(70) },
+            Case { then: (HOUR, None), now: (HOUR + 70, Some((2, 5))), expected: Some(70) },
+            Case { then: (HOUR, Some((1, 10))), now: (0, Some((2, 5))), expected: None },
             // It was later than that already.
-            ((HOUR, Some((1, 10))), (HOUR + 40, Some((2, 5))), None),
+            Case { then: (HOUR, Some((1, 10))), now: (HOUR + 40, Some((2, 5))), expected: None },
         ] {
             let elapsed = moment(then.0, then.1).until(moment(now.0, now.1), noted);
             let told = format!("{then:?} {now:?}");

@@ -104,9 +104,9 @@ pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
 pub fn suffixed(name: &str, backend: &str, tool: &str, round: u32) -> String {
     let round = if round > 0 { format!("#{round}") } else { String::new() };
     let digest = hex(&Sha256::digest(format!("{backend}/{tool}{round}")));
-    let kept: String = name.chars().take(KEPT).collect();
+    let beginning: String = name.chars().take(KEPT).collect();
     let hash: String = digest.chars().take(HASH_LEN).collect();
-    format!("{kept}_{hash}")
+    format!("{beginning}_{hash}")
 }
 
 /// `name` with every character that MANTYX does not take replaced by `_`.

@@ -308,9 +308,11 @@ impl Offer {
         &self,
         is_chosen: impl Fn(&BackendName) -> bool,
     ) -> impl Iterator<Item = (Own, &Ref)> {
-        let chosen = || self.backends.iter().filter(|(name, _)| is_chosen(name));
-        let can_pend = chosen().any(|(_, offered)| offered.can_pend);
-        let hides = chosen().any(|(_, offered)| !offered.hidden.is_empty());
+        let (mut can_pend, mut hides) = (false, false);
+        for (_, offered) in self.backends.iter().filter(|(name, _)| is_chosen(name)) {
+            can_pend |= offered.can_pend;
+            hides |= !offered.hidden.is_empty();
+        }
         self.own
             .iter()
             .filter(move |(own, _)| if **own == Own::Results { can_pend } else { hides })
@@ -319,9 +321,9 @@ impl Offer {
 
     /// All refs that a run with these backends is given.
     pub fn refs(&self, backends: &BTreeSet<BackendName>) -> impl Iterator<Item = &Ref> {
-        let is_chosen = |name: &BackendName| backends.contains(name);
-        let offered = self.in_order(is_chosen).into_iter().map(|name| &self.backends[name]);
-        offered.flat_map(Offered::refs).chain(self.own(is_chosen).map(|(_, one)| one))
+        let names = self.in_order(|name| backends.contains(name));
+        let refs = names.into_iter().flat_map(move |name| self.backends[name].refs());
+        refs.chain(self.own(|name| backends.contains(name)).map(|(_, own_ref)| own_ref))
     }
 
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
@@ -522,11 +524,11 @@ impl<'a> Plan<'a> {
             let text = json::around(tool.raw.get(), "name");
             let (before, after) = text.expect("a catalog holds only tools that have a name");
             around.push((before.to_owned(), after.to_owned()));
-            let wanted = source.naming.wanted(&tool.name);
+            let name = source.naming.wanted(&tool.name);
             let destructive = hints::mcp_tool_is_destructive(tool.raw.get());
             let input = Some(Arc::clone(&tool.input));
             let target = Target::Tool { name: tool.name.as_str().into(), input };
-            self.add(&tool.name, wanted, target, source.vouches_for(tool), destructive);
+            self.add(&tool.name, name, target, source.vouches_for(tool), destructive);
         }
         self.refs.push(Unnamed { head, around, tail: "]}" });
     }

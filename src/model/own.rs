@@ -30,9 +30,9 @@ static DEFINITIONS: LazyLock<[InputSchema; 3]> = LazyLock::new(|| {
     ]
     .map(|text| {
         // On one line: each run pays for its bytes.
-        let text: String = text.lines().map(str::trim_start).collect();
-        let text = RawValue::from_string(text).expect("the file is JSON, tests say so");
-        InputSchema::of_local(text.into())
+        let line: String = text.lines().map(str::trim_start).collect();
+        let definition = RawValue::from_string(line).expect("the file is JSON, tests say so");
+        InputSchema::of_local(definition.into())
     })
 });
 
@@ -79,8 +79,10 @@ pub(super) fn string(arguments: &str, key: &str) -> Result<String, String> {
 /// The number under `key`, if there is one; a whole one may be written `2.0`, as a schema's
 /// `integer` may. The error is an answer for the model.
 pub(super) fn number<T: FromStr>(arguments: &str, key: &str) -> Result<Option<T>, String> {
-    let Some(given) = member(arguments, key) else { return Ok(None) };
-    let number = given.get().parse::<f64>().ok().filter(|number| number.is_finite());
-    let number = number.and_then(|number| number.to_string().parse().ok());
-    number.map(Some).ok_or_else(|| refusal(&format!("/{key}: the number is out of range")))
+    let Some(argument) = member(arguments, key) else { return Ok(None) };
+    let double = argument.get().parse::<f64>().ok().filter(|double| double.is_finite());
+    match double.and_then(|double| double.to_string().parse().ok()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(refusal(&format!("/{key}: the number is out of range"))),
+    }
 }

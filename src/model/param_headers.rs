@@ -39,7 +39,7 @@ impl ParamHeaders {
         if let Some(schema) = member(tool, "inputSchema") {
             search.schema(schema, true)?;
         }
-        Ok(Self(search.found))
+        Ok(Self(search.marks))
     }
 
     /// Whether no argument is marked.
@@ -129,7 +129,7 @@ fn integer(json: &str) -> Option<i64> {
 }
 
 /// A value in the form for a header: unchanged if it is plain text, else in Base64.
-fn encoded(text: String) -> String {
+pub fn encoded(text: String) -> String {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let padded = text.starts_with(' ') || text.ends_with(' ');
     let (before, after) = SENTINEL;
@@ -153,7 +153,7 @@ pub fn decoded(value: &str) -> Option<String> {
 #[derive(Default)]
 struct Search {
     path: Vec<String>,
-    found: Vec<Mark>,
+    marks: Vec<Mark>,
     /// In lower case, as names of headers are compared without case.
     headers: HashSet<String>,
 }
@@ -200,25 +200,22 @@ impl Search {
 
     fn mark(&mut self, mark: &RawValue, schema: &Members<'_>, on_way: bool) -> Result<(), String> {
         let place = self.path.join("/");
-        let flaw = |why: &str| Err(format!("has an {MARK} that no client may follow: {why}"));
-        if !on_way || self.path.is_empty() {
-            return flaw(&format!("/{place} is not reached by `properties` alone"));
-        }
-        if let Some(twice) = schema.duplicate() {
-            return flaw(&format!("/{place} has the key {twice:?} twice"));
-        }
         let header = serde_json::from_str::<String>(mark.get()).unwrap_or_default();
-        if header.is_empty() || !header.bytes().all(is_token) {
-            return flaw(&format!("that of /{place} cannot be a part of a header's name"));
-        }
-        if !is_primitive(schema.get("type")) {
-            return flaw(&format!("/{place} is no string, integer or boolean"));
-        }
-        if !self.headers.insert(header.to_ascii_lowercase()) {
-            return flaw(&format!("there is another {header} than that of /{place}"));
-        }
-        self.found.push(Mark { path: self.path.clone(), header });
-        Ok(())
+        let why = if !on_way || self.path.is_empty() {
+            format!("/{place} is not reached by `properties` alone")
+        } else if let Some(twice) = schema.duplicate() {
+            format!("/{place} has the key {twice:?} twice")
+        } else if header.is_empty() || !header.bytes().all(is_token) {
+            format!("that of /{place} cannot be a part of a header's name")
+        } else if !is_primitive(schema.get("type")) {
+            format!("/{place} is no string, integer or boolean")
+        } else if !self.headers.insert(header.to_ascii_lowercase()) {
+            format!("there is another {header} than that of /{place}")
+        } else {
+            self.marks.push(Mark { path: self.path.clone(), header });
+            return Ok(());
+        };
+        Err(format!("has an {MARK} that no client may follow: {why}"))
     }
 }
 

@@ -22,7 +22,7 @@ const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// What the model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct Fetch {
     pub call: CallId,
     pub wait: Duration,
     /// The part of the result that it wants: the first byte, and how many.
@@ -35,15 +35,17 @@ pub fn call_id(random: [u8; 8]) -> CallId {
 }
 
 /// Reads the arguments of the tool; the error is an answer for the model.
-pub fn read(arguments: &str) -> Result<Asked, String> {
+pub fn read(arguments: &str) -> Result<Fetch, String> {
     Own::Results.check(arguments)?;
     let call = own::string(arguments, "callId")?;
-    let wait = own::number(arguments, "wait")?;
-    let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let wait = wait.map_or(WAIT, |wait| wait.min(MAX_WAIT));
-    let (offset, limit) = (own::number(arguments, "offset")?, own::number(arguments, "limit")?);
-    let part = (offset.is_some() || limit.is_some()).then_some((offset.unwrap_or(0), limit));
-    Ok(Asked { call: call.into(), wait, part })
+    let wait = own::number(arguments, "wait")?
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .map_or(WAIT, |wait| wait.min(MAX_WAIT));
+    let part = match (own::number(arguments, "offset")?, own::number(arguments, "limit")?) {
+        (None, None) => None,
+        (offset, limit) => Some((offset.unwrap_or(0), limit)),
+    };
+    Ok(Fetch { call: call.into(), wait, part })
 }
 
 /// How the text of each first answer begins.

@@ -126,14 +126,14 @@ pub fn result(outcome: Outcome, content: Option<&str>) -> String {
 
 /// What a person typed, each `key=value`, as an object of this schema; or all of it as JSON. A key
 /// of a list may come several times. The error is a sentence.
-pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
-    if let [whole] = given
+pub fn typed(schema: &Value, words: &[String]) -> Result<String, String> {
+    if let [whole] = words
         && whole.starts_with('{')
     {
         return Ok(whole.clone());
     }
     let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for pair in given {
+    for pair in words {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
         let json_value = serde_json::from_str::<&RawValue>(value).is_ok();
         let kind = match (field_type(schema, key), &schema["properties"]) {
@@ -143,7 +143,7 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
                 let fields = properties.as_object().into_iter().flatten();
                 let names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
                 let all = names.join(", ");
-                return Err(format!("{key} is none of its fields; there are: {all}"));
+                return Err(format!("there is no field `{key}`; the fields are: {all}"));
             }
         };
         let json = match kind {
@@ -152,7 +152,7 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
             _ if takes_text(schema, key) => Value::from(value).to_string(),
             _ if json_value => value.to_owned(),
             "any" | "array" => Value::from(value).to_string(),
-            kind => return Err(format!("{key} must be of type {kind}")),
+            kind => return Err(format!("/{key}: the value is not of type \"{kind}\"")),
         };
         members.entry(key).or_default().push(json);
     }
@@ -171,10 +171,10 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
 
 /// The type of the field `key`. A field may have no type, or may be `null`, too.
 fn field_type<'s>(schema: &'s Value, key: &str) -> Option<&'s str> {
-    let value = &schema["properties"].get(key)?["type"];
-    let types = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    let mut words = types.iter().filter_map(Value::as_str);
-    Some(words.find(|word| *word != "null").unwrap_or("any"))
+    let kind = &schema["properties"].get(key)?["type"];
+    let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
+    let mut names = kinds.iter().filter_map(Value::as_str);
+    Some(names.find(|name| *name != "null").unwrap_or("any"))
 }
 
 /// Whether what a person types for the field `key` is a text, and needs no quotation marks.
@@ -301,9 +301,9 @@ mod tests {
         assert_eq!(typed(&all).unwrap(), content);
         for (given, part) in [
             (&["name"][..], "key=value"),
-            (&["colour=red"], "none of its fields"),
-            (&["n=many"], "must be of type number"),
-            (&["sure=yes"], "must be of type boolean"),
+            (&["colour=red"], "no field `colour`"),
+            (&["n=many"], "not of type \"number\""),
+            (&["sure=yes"], "not of type \"boolean\""),
             (&["name=a", "name=b"], "one value"),
         ] {
             let told = typed(given).unwrap_err();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub const LOCAL_TOOL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The bridge does not make a call with less time than this left until its deadline.
-pub const LEAST_BUDGET: Duration = Duration::from_secs(10);
+pub const LEAST_REMAINING: Duration = Duration::from_secs(10);
 
 /// How far a call is. Each stage is recorded before the bridge takes the step that only the next
 /// stage allows.
@@ -30,9 +30,9 @@ pub enum Stage {
     Closed,
 }
 
-/// What is known of a call after a crash.
+/// What the record of a call says after a crash.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
+pub struct RecoveryFacts {
     pub stage: Stage,
     /// How often it was dispatched.
     pub attempts: u32,
@@ -41,7 +41,7 @@ pub struct Known {
     /// Making the call twice does no harm ([`super::routes::Route::repeatable`]).
     pub repeatable: bool,
     /// How much is left of the time that MANTYX gave the call.
-    pub budget: Duration,
+    pub remaining: Duration,
 }
 
 /// What to do about it.
@@ -65,15 +65,17 @@ pub enum Recovery {
 ///
 /// A call is repeated at most once, even one that only reads: a call that crashes the bridge would
 /// otherwise crash it again after every restart.
-pub fn decide(known: Known) -> Recovery {
-    let Known { stage, attempts, has_handle, repeatable, budget } = known;
+pub fn decide(facts: RecoveryFacts) -> Recovery {
+    let RecoveryFacts { stage, attempts, has_handle, repeatable, remaining } = facts;
     match stage {
         Stage::Closed => Recovery::Nothing,
         Stage::Answered => Recovery::Post,
-        Stage::Received if budget < LEAST_BUDGET => Recovery::TooLate,
+        Stage::Received if remaining < LEAST_REMAINING => Recovery::TooLate,
         Stage::Received => Recovery::Make,
         Stage::Dispatched if has_handle => Recovery::Resume,
-        Stage::Dispatched if repeatable && attempts < 2 && budget >= LEAST_BUDGET => Recovery::Make,
+        Stage::Dispatched if repeatable && attempts < 2 && remaining >= LEAST_REMAINING => {
+            Recovery::Make
+        }
         Stage::Dispatched => Recovery::Unknown,
     }
 }
@@ -97,46 +99,54 @@ mod tests {
     const PLENTY: Duration = Duration::from_secs(60);
 
     #[track_caller]
-    fn check(stage: Stage, change: impl FnOnce(&mut Known), expected: Recovery) {
+    fn check(stage: Stage, change: impl FnOnce(&mut RecoveryFacts), expected: Recovery) {
         let attempts = u32::from(stage != Stage::Received);
-        let budget = PLENTY;
-        let mut known = Known { stage, attempts, has_handle: false, repeatable: false, budget };
-        change(&mut known);
-        assert_eq!(decide(known), expected, "{known:?}");
+        let remaining = PLENTY;
+        let mut facts =
+            RecoveryFacts { stage, attempts, has_handle: false, repeatable: false, remaining };
+        change(&mut facts);
+        assert_eq!(decide(facts), expected, "{facts:?}");
     }
 
     #[test]
     fn undispatched_call_is_made_while_there_is_time() {
         check(Stage::Received, |_| (), Recovery::Make);
-        check(Stage::Received, |known| known.repeatable = true, Recovery::Make);
-        check(Stage::Received, |known| known.budget = Duration::from_secs(9), Recovery::TooLate);
+        check(Stage::Received, |facts| facts.repeatable = true, Recovery::Make);
+        check(Stage::Received, |facts| facts.remaining = Duration::from_secs(9), Recovery::TooLate);
     }
 
     #[test]
     fn dispatched_call_is_never_made_twice() {
         check(Stage::Dispatched, |_| (), Recovery::Unknown);
-        check(Stage::Dispatched, |known| known.budget = Duration::ZERO, Recovery::Unknown);
+        check(Stage::Dispatched, |facts| facts.remaining = Duration::ZERO, Recovery::Unknown);
     }
 
     #[test]
     fn unless_that_does_no_harm_and_then_once() {
-        check(Stage::Dispatched, |known| known.repeatable = true, Recovery::Make);
-        let again = |known: &mut Known| (known.repeatable, known.attempts) = (true, 2);
+        check(Stage::Dispatched, |facts| facts.repeatable = true, Recovery::Make);
+        let again = |facts: &mut RecoveryFacts| (facts.repeatable, facts.attempts) = (true, 2);
         check(Stage::Dispatched, again, Recovery::Unknown);
-        let late = |known: &mut Known| (known.repeatable, known.budget) = (true, Duration::ZERO);
+        let late = |facts: &mut RecoveryFacts| {
+            (facts.repeatable, facts.remaining) = (true, Duration::ZERO);
+        };
         check(Stage::Dispatched, late, Recovery::Unknown);
     }
 
     #[test]
     fn only_a_run_that_is_younger_than_the_loss_is_as_any_other() {
         let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
-        for (run, loss, expected) in [
-            (Some(10), Some(20), false),
-            (Some(17), Some(20), false),
-            (Some(18), Some(20), true),
-            (Some(300), Some(20), true),
-            (None, Some(20), true),
-            (Some(10), None, true),
+        struct Case {
+            run: Option<u64>,
+            loss: Option<u64>,
+            expected: bool,
+        }
+        for Case { run, loss, expected } in [
+            Case { run: Some(10), loss: Some(20), expected: false },
+            Case { run: Some(17), loss: Some(20), expected: false },
+            Case { run: Some(18), loss: Some(20), expected: true },
+            Case { run: Some(300), loss: Some(20), expected: true },
+            Case { run: None, loss: Some(20), expected: true },
+            Case { run: Some(10), loss: None, expected: true },
         ] {
             let told = format!("{run:?} {loss:?}");
             assert_eq!(may_have_been_driven(seconds(run), seconds(loss)), expected, "{told}");
@@ -146,16 +156,17 @@ mod tests {
     #[test]
     fn work_that_has_a_name_is_asked_for() {
         for repeatable in [true, false] {
-            let named =
-                |known: &mut Known| (known.has_handle, known.repeatable) = (true, repeatable);
+            let named = |facts: &mut RecoveryFacts| {
+                (facts.has_handle, facts.repeatable) = (true, repeatable);
+            };
             check(Stage::Dispatched, named, Recovery::Resume);
         }
     }
 
     #[test]
     fn an_answer_is_posted_however_late() {
-        check(Stage::Answered, |known| known.budget = Duration::ZERO, Recovery::Post);
-        check(Stage::Answered, |known| known.has_handle = true, Recovery::Post);
-        check(Stage::Closed, |known| known.repeatable = true, Recovery::Nothing);
+        check(Stage::Answered, |facts| facts.remaining = Duration::ZERO, Recovery::Post);
+        check(Stage::Answered, |facts| facts.has_handle = true, Recovery::Post);
+        check(Stage::Closed, |facts| facts.repeatable = true, Recovery::Nothing);
     }
 }

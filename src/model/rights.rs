@@ -166,31 +166,108 @@ mod tests {
         ToolFilter { allow: None, deny: globs(all) }
     }
 
+    fn only(names: &[&str]) -> Rights {
+        let backends = Some(names.iter().map(|name| backend(name)).collect());
+        Rights { backends, ..Rights::default() }
+    }
+
+    fn without(tools: &[&str]) -> Rights {
+        let tools = BTreeMap::from([(backend("fs"), deny(tools))]);
+        Rights { tools, ..Rights::default() }
+    }
+
+    fn refused(refusal: CallRefusal) -> Permission {
+        Permission::Refused(refusal)
+    }
+
+    /// What is configured, and what becomes of a call of `rm` of the backend `fs`.
+    struct Configured {
+        rights: Option<Rights>,
+        denied: &'static [&'static str],
+        asked: &'static [&'static str],
+        approved: bool,
+        expected: Permission,
+    }
+
+    fn configured() -> [Configured; 10] {
+        [
+            Configured {
+                rights: Some(Rights::default()),
+                denied: &[],
+                asked: &[],
+                approved: false,
+                expected: Permission::Given,
+            },
+            Configured {
+                rights: None,
+                denied: &[],
+                asked: &[],
+                approved: true,
+                expected: refused(CallRefusal::App),
+            },
+            Configured {
+                rights: Some(only(&["fs"])),
+                denied: &[],
+                asked: &[],
+                approved: false,
+                expected: Permission::Given,
+            },
+            Configured {
+                rights: Some(only(&[])),
+                denied: &[],
+                asked: &[],
+                approved: true,
+                expected: refused(CallRefusal::Backend),
+            },
+            Configured {
+                rights: Some(only(&["hr"])),
+                denied: &[],
+                asked: &["rm"],
+                approved: false,
+                expected: refused(CallRefusal::Backend),
+            },
+            Configured {
+                rights: Some(without(&["ls"])),
+                denied: &[],
+                asked: &[],
+                approved: false,
+                expected: Permission::Given,
+            },
+            Configured {
+                rights: Some(without(&["r*"])),
+                denied: &[],
+                asked: &[],
+                approved: true,
+                expected: refused(CallRefusal::Tool),
+            },
+            Configured {
+                rights: Some(Rights::default()),
+                denied: &["rm"],
+                asked: &["rm"],
+                approved: true,
+                expected: refused(CallRefusal::Tool),
+            },
+            Configured {
+                rights: Some(Rights::default()),
+                denied: &["ls"],
+                asked: &["rm"],
+                approved: false,
+                expected: Permission::Ask,
+            },
+            Configured {
+                rights: Some(Rights::default()),
+                denied: &["ls"],
+                asked: &["rm"],
+                approved: true,
+                expected: Permission::Given,
+            },
+        ]
+    }
+
     #[test]
     fn permission_is_what_is_configured_now() {
         let tool = route(Target::Tool { name: "rm".into(), input: None });
-        let all = || Rights::default();
-        let only = |names: &[&str]| Rights {
-            backends: Some(names.iter().map(|name| backend(name)).collect()),
-            ..all()
-        };
-        let without = |tools: &[&str]| Rights {
-            tools: BTreeMap::from([(backend("fs"), deny(tools))]),
-            ..all()
-        };
-        let refused = Permission::Refused;
-        for (rights, denied, asked, approved, expected) in [
-            (Some(all()), &[][..], &[][..], false, Permission::Given),
-            (None, &[], &[], true, refused(CallRefusal::App)),
-            (Some(only(&["fs"])), &[], &[], false, Permission::Given),
-            (Some(only(&[])), &[], &[], true, refused(CallRefusal::Backend)),
-            (Some(only(&["hr"])), &[], &["rm"], false, refused(CallRefusal::Backend)),
-            (Some(without(&["ls"])), &[], &[], false, Permission::Given),
-            (Some(without(&["r*"])), &[], &[], true, refused(CallRefusal::Tool)),
-            (Some(all()), &["rm"], &["rm"], true, refused(CallRefusal::Tool)),
-            (Some(all()), &["ls"], &["rm"], false, Permission::Ask),
-            (Some(all()), &["ls"], &["rm"], true, Permission::Given),
-        ] {
+        for Configured { rights, denied, asked, approved, expected } in configured() {
             let tools = deny(denied);
             let naming = Naming { tools, ..Naming::default() };
             let approve = Policy { tools: globs(asked), destructive: false };
@@ -199,9 +276,90 @@ mod tests {
             let given = permission(rights.as_ref(), Some(rules), &tool, "{}", approved);
             assert_eq!(given.0, expected, "{told}");
         }
-        let all = all();
+        let all = Rights::default();
         let gone = permission(Some(&all), None, &tool, "{}", true);
         assert_eq!(gone, (refused(CallRefusal::Removed), None));
+    }
+
+    /// A call, and what the rules of the app, of the server and of approvals say.
+    struct Decided {
+        tool: &'static str,
+        arguments: &'static str,
+        approved: bool,
+        expected: Decision<'static>,
+    }
+
+    fn decided() -> [Decided; 11] {
+        let denied = || CallRefusal::Arguments("`/n` is greater than 50".to_owned());
+        let denied_to_app = || CallRefusal::Arguments("`/n` is greater than 100".to_owned());
+        [
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":1}"#,
+                approved: false,
+                expected: (Permission::Given, None),
+            },
+            Decided {
+                tool: "pay",
+                arguments: "{}",
+                approved: false,
+                expected: (Permission::Given, None),
+            },
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":11}"#,
+                approved: false,
+                expected: (Permission::Ask, Some("first")),
+            },
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":11}"#,
+                approved: true,
+                expected: (Permission::Given, None),
+            },
+            Decided {
+                tool: "look",
+                arguments: r#"{"n":11}"#,
+                approved: false,
+                expected: (Permission::Given, None),
+            },
+            Decided {
+                tool: "look",
+                arguments: r#"{"n":21}"#,
+                approved: false,
+                expected: (Permission::Ask, Some("second")),
+            },
+            Decided {
+                tool: "look",
+                arguments: r#"{"n":51}"#,
+                approved: true,
+                expected: (Permission::Given, None),
+            },
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":51}"#,
+                approved: true,
+                expected: (Permission::Refused(denied()), Some("of the server")),
+            },
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":1,"n":51}"#,
+                approved: true,
+                expected: (Permission::Refused(denied()), Some("of the server")),
+            },
+            Decided {
+                tool: "look",
+                arguments: r#"{"n":101}"#,
+                approved: true,
+                expected: (Permission::Refused(denied_to_app()), Some("of the app")),
+            },
+            Decided {
+                tool: "pay",
+                arguments: r#"{"n":"11"}"#,
+                approved: true,
+                expected: (Permission::Refused(denied_to_app()), Some("of the app")),
+            },
+        ]
     }
 
     #[test]
@@ -228,36 +386,7 @@ mod tests {
         let asked = vec![rule("pay", 10.0, "first"), rule("*", 20.0, "second")];
         let approve = Policy { tools: Globs::new(asked).unwrap(), destructive: false };
         let rules = Rules { naming: &naming, approve: &approve };
-        let denied = || CallRefusal::Arguments("`/n` is greater than 50".to_owned());
-        let denied_to_app = || CallRefusal::Arguments("`/n` is greater than 100".to_owned());
-        for (tool, arguments, approved, expected) in [
-            ("pay", r#"{"n":1}"#, false, (Permission::Given, None)),
-            ("pay", "{}", false, (Permission::Given, None)),
-            ("pay", r#"{"n":11}"#, false, (Permission::Ask, Some("first"))),
-            ("pay", r#"{"n":11}"#, true, (Permission::Given, None)),
-            ("look", r#"{"n":11}"#, false, (Permission::Given, None)),
-            ("look", r#"{"n":21}"#, false, (Permission::Ask, Some("second"))),
-            ("look", r#"{"n":51}"#, true, (Permission::Given, None)),
-            ("pay", r#"{"n":51}"#, true, (Permission::Refused(denied()), Some("of the server"))),
-            (
-                "pay",
-                r#"{"n":1,"n":51}"#,
-                true,
-                (Permission::Refused(denied()), Some("of the server")),
-            ),
-            (
-                "look",
-                r#"{"n":101}"#,
-                true,
-                (Permission::Refused(denied_to_app()), Some("of the app")),
-            ),
-            (
-                "pay",
-                r#"{"n":"11"}"#,
-                true,
-                (Permission::Refused(denied_to_app()), Some("of the app")),
-            ),
-        ] {
+        for Decided { tool, arguments, approved, expected } in decided() {
             let route = route(Target::Tool { name: tool.into(), input: None });
             let decided = permission(Some(&rights), Some(rules), &route, arguments, approved);
             assert_eq!(decided, expected, "{tool} {arguments} {approved}");

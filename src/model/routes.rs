@@ -43,12 +43,13 @@ impl Route {
 
     /// Whether `call`, which has the name of this route, agrees with its kind and its server.
     pub fn is_meant_by(&self, call: &Call) -> bool {
-        call.kind == Some(self.kind) && call.mcp_server.as_ref().is_none_or(|it| self.is_of(it))
+        call.kind == Some(self.kind)
+            && call.mcp_server.as_ref().is_none_or(|server| self.is_of_server(server))
     }
 
     /// Whether `server` is the name of a ref of the backend's: `fs`, or `fs__2` for the second one
     /// of a large server.
-    fn is_of(&self, server: &str) -> bool {
+    fn is_of_server(&self, server: &str) -> bool {
         let rest = server.strip_prefix(self.backend.as_str());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
     }

@@ -157,8 +157,9 @@ fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value
 
 /// The schemas that `schema` alone has for the member or the element `key`.
 fn inner<'a>(schema: &'a Value, key: &str) -> Vec<&'a Value> {
-    let object = |name: &str| schema.get(name).and_then(Value::as_object).into_iter().flatten();
-    let mut schemas: Vec<&Value> = object("properties")
+    let named_schemas =
+        |keyword: &str| schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
+    let mut schemas: Vec<&Value> = named_schemas("properties")
         .filter(|(name, _)| is_key(name, key))
         .map(|(_, schema)| schema)
         .collect();
@@ -168,7 +169,7 @@ fn inner<'a>(schema: &'a Value, key: &str) -> Vec<&'a Value> {
         schemas.extend(list.or(items.filter(|items| !items.is_array())));
     }
     if schemas.is_empty() {
-        schemas.extend(object("patternProperties").map(|(_, schema)| schema));
+        schemas.extend(named_schemas("patternProperties").map(|(_, schema)| schema));
         let others = schema.get("additionalProperties");
         schemas
             .extend(others.filter(|schema| schema.as_object().is_some_and(|all| !all.is_empty())));
@@ -178,16 +179,18 @@ fn inner<'a>(schema: &'a Value, key: &str) -> Vec<&'a Value> {
 
 /// Whether `schema` says nothing of `key`, and yet takes it.
 fn is_open(schema: &Value, key: &str) -> bool {
-    let kinds = schema.get("type");
-    let is = |kind: &str| match kinds {
-        Some(Value::Array(kinds)) => kinds.iter().any(|it| it == kind),
-        only => only.is_some_and(|it| it == kind),
+    let types = match schema.get("type") {
+        None => &[],
+        Some(Value::Array(types)) => types.as_slice(),
+        Some(only) => slice::from_ref(only),
     };
-    let mut more = COMBINED.iter().chain(&["$ref"]);
-    let takes_all =
-        kinds.is_none() && *schema != false && !more.any(|keyword| schema.get(*keyword).is_some());
-    (is("object") || takes_all) && schema.get("additionalProperties") != Some(&false.into())
-        || is("array") && key.parse::<usize>().is_ok()
+    let mut other_keywords = COMBINED.iter().chain(&["$ref"]);
+    let takes_all = schema.get("type").is_none()
+        && *schema != false
+        && !other_keywords.any(|keyword| schema.get(*keyword).is_some());
+    (types.iter().any(|name| name == "object") || takes_all)
+        && schema.get("additionalProperties") != Some(&false.into())
+        || types.iter().any(|name| name == "array") && key.parse::<usize>().is_ok()
 }
 
 #[cfg(test)]

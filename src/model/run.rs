@@ -24,8 +24,8 @@ pub enum Step {
     Skip,
     /// Hand it to the app as it is.
     Relay,
-    /// Hand it to the app masked, as it is a call for the bridge; then do what `Work` says.
-    Mask(Call, Work),
+    /// Hand it to the app masked, as it is a call for the bridge; then do what `CallAction` says.
+    Mask(Call, CallAction),
     /// Hand it to the app; the run has ended so.
     Finish(RunEnding),
 }
@@ -33,7 +33,7 @@ pub enum Step {
 /// What the driver does about a call that is the bridge's.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq))]
-pub enum Work {
+pub enum CallAction {
     /// Make the call and post the answer.
     Make(Route),
     /// Like `Make`, but the call may have been made before: the record of the run's past is lost,
@@ -51,7 +51,7 @@ pub enum Work {
     Astray,
 }
 
-impl Work {
+impl CallAction {
     /// The call may have been made. Only `Make` reaches a tool, so only `Make` becomes doubtful.
     fn doubt(&mut self) {
         if let Self::Make(route @ Route { target: Target::Tool { .. }, .. }) = self {
@@ -72,18 +72,18 @@ pub struct Run {
     unnumbered: Unnumbered,
     /// Every call for the bridge that was seen, with a hash of its content; `None` if only its
     /// answer was seen.
-    taken: HashMap<Key, Option<u64>>,
+    contents: HashMap<Key, Option<u64>>,
     /// Calls of a run that has ended: only their number is still asked for.
     forgotten: usize,
     /// While the past is being read: the calls without an answer so far, in their order.
-    held: Option<Vec<(Call, Work)>>,
+    past_calls: Option<Vec<(Call, CallAction)>>,
     /// The record of the past is lost: a call there may have been made.
     past_is_lost: bool,
 }
 
 /// A call that was taken before the bridge was restarted.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct EarlierCall {
     /// Of an eval, the agent run.
     pub agent_run: Option<RunId>,
     pub tool_use: ToolUseId,
@@ -107,16 +107,16 @@ impl Run {
             last_seq: 0,
             read_to: 0,
             unnumbered: Unnumbered::default(),
-            taken: HashMap::default(),
+            contents: HashMap::default(),
             forgotten: 0,
-            held: None,
+            past_calls: None,
             past_is_lost: false,
         }
     }
 
     /// A run whose calls other clients have answered so far.
     pub fn with_past(kind: RunKind, table: Arc<Table>) -> Self {
-        Self { held: Some(Vec::new()), ..Self::new(kind, table) }
+        Self { past_calls: Some(Vec::new()), ..Self::new(kind, table) }
     }
 
     /// A run that was driven before the bridge was restarted.
@@ -128,19 +128,19 @@ impl Run {
         kind: RunKind,
         table: Arc<Table>,
         (read_to, last_seq): (u64, u64),
-        seen: impl IntoIterator<Item = Seen>,
+        seen: impl IntoIterator<Item = EarlierCall>,
         again: Vec<Call>,
     ) -> Self {
         let mut this = Self { last_seq, read_to, ..Self::with_past(kind, table) };
-        for Seen { agent_run, tool_use, content } in seen {
+        for EarlierCall { agent_run, tool_use, content } in seen {
             let key = this.key(agent_run.as_ref(), &tool_use);
-            this.taken.insert(key, Some(content));
+            this.contents.insert(key, Some(content));
         }
         for call in again {
             // The same table claimed the call before.
-            if let Some(route) = this.table.claims(&call).cloned() {
-                let work = this.work(&call, route);
-                this.held.get_or_insert_default().push((call, work));
+            if let Some(route) = this.table.route_of_call(&call).cloned() {
+                let action = this.action_for(&call, route);
+                this.past_calls.get_or_insert_default().push((call, action));
             }
         }
         this
@@ -153,7 +153,7 @@ impl Run {
     pub fn with_lost_past(
         kind: RunKind,
         table: Arc<Table>,
-        seen: impl IntoIterator<Item = Seen>,
+        seen: impl IntoIterator<Item = EarlierCall>,
         again: Vec<Call>,
     ) -> Self {
         Self { past_is_lost: true, ..Self::resumed(kind, table, (0, 0), seen, again) }
@@ -178,29 +178,29 @@ impl Run {
     /// asks for it.
     pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
         let key = self.key(Some(agent_run), tool_use);
-        self.taken.get(&key).is_some_and(Option::is_some)
+        self.contents.get(&key).is_some_and(Option::is_some)
     }
 
     /// The number of calls for the bridge, those included that [`Self::forget_calls`] dropped.
     pub fn calls(&self) -> usize {
-        self.forgotten + self.taken.values().filter(|content| content.is_some()).count()
+        self.forgotten + self.contents.values().filter(|content| content.is_some()).count()
     }
 
     /// Forgets which calls there were, to free their memory. The run has ended: none comes again.
     pub fn forget_calls(&mut self) {
         self.forgotten = self.calls();
-        self.taken = HashMap::default();
+        self.contents = HashMap::default();
     }
 
     /// Whether calls are held until [`Run::settle`].
     pub fn has_past(&self) -> bool {
-        self.held.is_some()
+        self.past_calls.is_some()
     }
 
     /// Holds calls as if the run had just been attached, as no driver has read it for a while.
     /// Calls that were taken before stay taken.
     pub fn hold(&mut self) {
-        self.held.get_or_insert_default();
+        self.past_calls.get_or_insert_default();
     }
 
     /// The filter for repetitions in a new stream of this run, for a reader that has all events so
@@ -212,13 +212,13 @@ impl Run {
     }
 
     /// Ends the past, and returns the calls that it left without an answer.
-    pub fn settle(&mut self) -> Vec<(Call, Work)> {
-        let mut calls = self.held.take().unwrap_or_default();
+    pub fn settle(&mut self) -> Vec<(Call, CallAction)> {
+        let mut calls = self.past_calls.take().unwrap_or_default();
         // Other clients may have answered calls up to here, also a call that comes late.
         self.read_to = self.read_to.max(self.last_seq);
         if std::mem::take(&mut self.past_is_lost) {
-            for (_, work) in &mut calls {
-                work.doubt();
+            for (_, action) in &mut calls {
+                action.doubt();
             }
         }
         calls
@@ -255,8 +255,8 @@ impl Run {
                 Step::Relay
             }
             Body::End(_, ending) if ends_run => {
-                if let Some(held) = &mut self.held {
-                    held.clear();
+                if let Some(past_calls) = &mut self.past_calls {
+                    past_calls.clear();
                 }
                 Step::Finish(ending)
             }
@@ -270,8 +270,8 @@ impl Run {
     /// In the stream of an agent run, calls that are published at once may come out of order.
     fn is_new_call(&self, event: &Event) -> bool {
         let Body::Call(call) = &event.body else { return false };
-        self.table.claims(call).is_some()
-            && !self.taken.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
+        self.table.route_of_call(call).is_some()
+            && !self.contents.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
     }
 
     fn key(&self, agent_run: Option<&RunId>, tool_use: &ToolUseId) -> Key {
@@ -282,9 +282,9 @@ impl Run {
 
     fn on_answered(&mut self, agent_run: Option<&RunId>, tool_use: &ToolUseId) {
         let key = self.key(agent_run, tool_use);
-        if let Some(held) = &mut self.held {
+        if let Some(past_calls) = &mut self.past_calls {
             // If an eval's answer names no run, only the tool use can identify the call.
-            held.retain(|(call, _)| {
+            past_calls.retain(|(call, _)| {
                 call.tool_use != *tool_use
                     || key.agent_run.is_some() && call.agent_run != key.agent_run
             });
@@ -292,47 +292,50 @@ impl Run {
         // An eval's answer that names no run says nothing about later calls: the next one with this
         // tool use may be another agent run's.
         if self.kind == RunKind::Agent || key.agent_run.is_some() {
-            self.taken.entry(key).or_insert(None);
+            self.contents.entry(key).or_insert(None);
         }
     }
 
     fn on_call(&mut self, call: Call, seq: Option<u64>) -> Step {
-        let Some(route) = self.table.claims(&call).cloned() else { return Step::Relay };
-        let mut work = self.work(&call, route);
+        let Some(route) = self.table.route_of_call(&call).cloned() else { return Step::Relay };
+        let mut action = self.action_for(&call, route);
         // The numbers of an eval's events may be those of its agent runs.
         if self.kind == RunKind::Agent && seq.is_some_and(|seq| seq <= self.read_to) {
-            work.doubt();
+            action.doubt();
         }
-        let work_now = match (&mut self.held, work) {
-            (Some(held), work @ (Work::Make(_) | Work::Doubtful(_) | Work::Refuse(_))) => {
-                held.push((call.clone(), work));
-                Work::Hold
+        let action_now = match (&mut self.past_calls, action) {
+            (
+                Some(past_calls),
+                action @ (CallAction::Make(_) | CallAction::Doubtful(_) | CallAction::Refuse(_)),
+            ) => {
+                past_calls.push((call.clone(), action));
+                CallAction::Hold
             }
-            (_, work) => work,
+            (_, action) => action,
         };
-        Step::Mask(call, work_now)
+        Step::Mask(call, action_now)
     }
 
-    fn work(&mut self, call: &Call, route: Route) -> Work {
+    fn action_for(&mut self, call: &Call, route: Route) -> CallAction {
         let agent_run = call.agent_run.as_ref();
         if self.kind == RunKind::Eval && !agent_run.is_some_and(|run| is_segment(run.as_str())) {
-            return Work::Astray;
+            return CallAction::Astray;
         }
         let content = call.content();
-        match self.taken.insert(self.key(agent_run, &call.tool_use), Some(content)) {
-            Some(Some(before)) if before != content => Work::Altered,
-            Some(_) => Work::Nothing,
+        match self.contents.insert(self.key(agent_run, &call.tool_use), Some(content)) {
+            Some(Some(before)) if before != content => CallAction::Altered,
+            Some(_) => CallAction::Nothing,
             // Tools take an object. The placeholder for arguments that are too large is none.
             None if !call.args.get().starts_with('{') => {
-                Work::Refuse(sentences::arguments_unreadable(&call.name))
+                CallAction::Refuse(sentences::arguments_unreadable(&call.name))
             }
-            None if route.is_meant_by(call) => Work::Make(route),
+            None if route.is_meant_by(call) => CallAction::Make(route),
             None if call.kind == Some(route.kind) => {
-                Work::Refuse(sentences::tool_of_other_server(&call.name))
+                CallAction::Refuse(sentences::tool_of_other_server(&call.name))
             }
             None => {
                 let kind = route.kind.as_str();
-                Work::Refuse(sentences::tool_of_other_kind(&call.name, kind))
+                CallAction::Refuse(sentences::tool_of_other_kind(&call.name, kind))
             }
         }
     }

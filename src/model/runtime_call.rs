@@ -41,13 +41,15 @@ impl EventForm {
         if members.string("type").as_deref() != Some(self.kind) {
             return Ok(None);
         }
-        let needed = |key| {
-            let id = members.string(key).filter(|text| is_id(text));
-            id.ok_or_else(|| format!("its `{key}` is no id"))
-        };
-        let (id, name) = (needed(self.id)?, needed(self.tool)?);
+        let id = required_id(&members, self.id)?;
+        let name = required_id(&members, self.tool)?;
         Ok(Some(Call::by_hand(&id, name, members.get(self.arguments))))
     }
+}
+
+fn required_id(members: &Members<'_>, key: &str) -> Result<String, String> {
+    let id = members.string(key).filter(|text| is_id(text));
+    id.ok_or_else(|| format!("its `{key}` is no id"))
 }
 
 /// Whether a text of a runtime can stand as one segment of a path, and in the journal.
@@ -115,10 +117,9 @@ pub enum SessionNews {
 impl SessionNews {
     pub fn read(event: &str) -> Self {
         let Ok(members) = Members::read(event) else { return Self::Neutral };
-        let id = |key| members.string(key).filter(|id| is_id(id));
         match members.string("type").as_deref().unwrap_or_default() {
             "user.custom_tool_result" => {
-                id("custom_tool_use_id").map_or(Self::Neutral, Self::Answered)
+                required_id(&members, "custom_tool_use_id").map_or(Self::Neutral, Self::Answered)
             }
             "session.status_terminated" | "session.deleted" => Self::Over,
             "session.status_idle" => {
@@ -128,7 +129,9 @@ impl SessionNews {
                     _ => Self::Idle,
                 }
             }
-            "session.thread_status_terminated" => id(THREAD).map_or(Self::Works, Self::ThreadOver),
+            "session.thread_status_terminated" => {
+                required_id(&members, THREAD).map_or(Self::Works, Self::ThreadOver)
+            }
             "user.tool_confirmation" => Self::Neutral,
             _ => Self::Works,
         }

@@ -256,6 +256,13 @@ pub fn answer_unreadable(backend: &BackendName) -> String {
     )
 }
 
+pub fn outcome_unclear(backend: &BackendName, why: impl Display) -> String {
+    format!(
+        "{OUTCOME_UNKNOWN}: `{backend}` has the call, but {why}. The call may or may not have taken \
+         effect; check before you repeat it."
+    )
+}
+
 pub fn answer_too_large(backend: &BackendName, why: impl Display) -> String {
     format!(
         "{OUTCOME_UNKNOWN}: `{backend}` gave an answer that is too large: {why}. The call has \
@@ -305,6 +312,13 @@ pub fn tool_not_listed(backend: &BackendName) -> String {
     format!(
         "`{backend}` was started for this call, and does not have this tool now. The call was not \
          made; do without it."
+    )
+}
+
+pub fn backend_disabled(backend: &BackendName) -> String {
+    format!(
+        "The tools of `{backend}` are not available: the operator of the bridge has disabled it. Do \
+         without them, or tell the user."
     )
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Must not: copy the spec's text (it may carry 50 MiB of attachments) or read it into values.
 
+mod prompt;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub struct Spec {
     open: usize,
     is_empty: bool,
     refs: Vec<CallerRef>,
+    /// The first words of `prompt`, for people; empty without one.
+    prompt: Box<str>,
     /// Whether `refs` differ from those in the body.
     is_replaced: bool,
 }
@@ -100,6 +104,8 @@ pub struct Injected {
     pub table: Table,
     /// Tools per backend, for `X-Bridge-Injected`.
     pub counts: BTreeMap<BackendName, usize>,
+    /// The first words of the run's prompt, for people; empty if it has none.
+    pub prompt: Box<str>,
 }
 
 /// The names that the bridge owns in one run and where they lead. Fixed for the run's life.
@@ -194,7 +200,7 @@ impl Table {
     ///
     /// If the bridge wrote the run's refs, the name decides. Otherwise the app may have a tool of
     /// the same name, so kind and server must agree as well.
-    pub fn claims(&self, call: &Call) -> Option<&Route> {
+    pub fn route_of_call(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
         if self.rest.assumed && !route.is_meant_by(call) {
             return None;
@@ -330,6 +336,7 @@ impl Spec {
             .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
         let whole = members(text)?;
         let agent = whole.get("agent").filter(|agent| agent.get() != "null");
+        let prompt = prompt::first_words(whole.get("prompt"));
         let (members, at) = match (kind, agent) {
             (RunKind::Eval, Some(agent)) => {
                 let members = members(agent.get()).map_err(|error| match error {
@@ -346,7 +353,8 @@ impl Spec {
             None => Vec::new(),
         };
         let open = at + text.bytes().skip(at).take_while(|&byte| byte != b'{').count() + 1;
-        Ok(Self { is_empty: members.0.is_empty(), body, tools, open, refs, is_replaced: false })
+        let is_empty = members.0.is_empty();
+        Ok(Self { is_empty, body, tools, open, refs, prompt, is_replaced: false })
     }
 
     /// The caller's own `tools`, as text, if the spec has the key.
@@ -401,8 +409,12 @@ impl Spec {
         }
         if chosen.is_empty() && !self.is_replaced {
             // The run gets no ref, so the body stays untouched.
-            let counts = BTreeMap::new();
-            return Ok(Injected { body: self.untouched(), table: Table::empty(), counts });
+            return Ok(Injected {
+                body: self.untouched(),
+                table: Table::empty(),
+                counts: BTreeMap::new(),
+                prompt: self.prompt.clone(),
+            });
         }
         Ok(self.write(offer, chosen, &in_place))
     }
@@ -453,7 +465,7 @@ impl Spec {
         if !hides && counts.values().all(|&tools| tools == 0) {
             table.rest.backends = Arc::default();
         }
-        Injected { body: self.splice(list), table, counts }
+        Injected { body: self.splice(list), table, counts, prompt: self.prompt.clone() }
     }
 
     /// The body with `list` as its `tools`, in pieces of the text that came. Reading the spec into

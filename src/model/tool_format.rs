@@ -132,12 +132,12 @@ impl Format {
 
     /// The description of a tool. Some runtimes refuse a tool without one; they get its name.
     fn description(self, tool: &str, own: &str) -> Option<String> {
-        let text = member(tool, "description").and_then(|text| lossy(text.get()));
-        let text = text.map(Cow::into_owned);
+        let description = member(tool, "description").and_then(|text| lossy(text.get()));
+        let description = description.map(Cow::into_owned);
         if !matches!(self, Self::Hsafa | Self::Claude) {
-            return text;
+            return description;
         }
-        Some(text.filter(|text| !text.is_empty()).unwrap_or_else(|| own.to_owned()))
+        Some(description.filter(|text| !text.is_empty()).unwrap_or_else(|| own.to_owned()))
     }
 
     /// Reads the calls of a request: one, or a list.
@@ -182,11 +182,12 @@ impl Format {
                 );
             }
         };
-        let wrong = |key: &str, what: &str| format!("`{key}` of {at} must be {what}.");
-        let string = |object, key| string_member(object, key).ok_or_else(|| wrong(key, "a string"));
         if string_member(text, "type").is_some_and(|stated| stated != kind) {
-            return Err(wrong("type", kind));
+            return Err(format!("`type` of {at} must be {kind}."));
         }
+        let string = |object, key| {
+            string_member(object, key).ok_or_else(|| format!("`{key}` of {at} must be a string."))
+        };
         let inner = member(text, inside).map_or(text, RawValue::get);
         // Of a member that stands twice, neither can be left out in silence.
         for object in [text, inner].map(Members::read).into_iter().flatten() {
@@ -275,19 +276,23 @@ impl Format {
 
     /// A file as a part of a result; `None` if the API has no place for it there.
     fn file(self, file: &File) -> Option<Value> {
-        let (kind, data, name) = (file.mime_type(), file.data(), file.filename());
-        let (is_image, is_pdf) = (kind.starts_with("image/"), kind == "application/pdf");
-        let url = || format!("data:{kind};base64,{data}");
-        let source = || json!({ "type": "base64", "media_type": kind, "data": data });
+        let (mime_type, data, name) = (file.mime_type(), file.data(), file.filename());
+        let (image, pdf) = (mime_type.starts_with("image/"), mime_type == "application/pdf");
         Some(match self {
-            Self::Responses if is_image => json!({ "type": "input_image", "image_url": url() }),
-            Self::Responses if !kind.starts_with("audio/") => {
-                json!({ "type": "input_file", "filename": name, "file_data": url() })
+            Self::Responses if image || !mime_type.starts_with("audio/") => {
+                let url = format!("data:{mime_type};base64,{data}");
+                if image {
+                    json!({ "type": "input_image", "image_url": url })
+                } else {
+                    json!({ "type": "input_file", "filename": name, "file_data": url })
+                }
             }
-            Self::Anthropic if is_image => json!({ "type": "image", "source": source() }),
-            Self::Anthropic if is_pdf => json!({ "type": "document", "source": source() }),
-            Self::Gemini if is_pdf || is_image && kind != "image/gif" => {
-                json!({ "inlineData": { "mimeType": kind, "data": data } })
+            Self::Anthropic if image || pdf => {
+                let source = json!({ "type": "base64", "media_type": mime_type, "data": data });
+                json!({ "type": if image { "image" } else { "document" }, "source": source })
+            }
+            Self::Gemini if pdf || image && mime_type != "image/gif" => {
+                json!({ "inlineData": { "mimeType": mime_type, "data": data } })
             }
             _ => return None,
         })

@@ -109,14 +109,16 @@ fn ids(parent: &str) -> Option<Ids> {
 
 /// `version-trace-parent-flags` (§3.2.2); a later version may have more behind that.
 fn is_parent(text: &str) -> bool {
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let mut parts = text.splitn(5, '-');
-    let is_written = [2, 32, 16, 2].iter().all(|length| {
-        parts.next().is_some_and(|part| part.len() == *length && part.bytes().all(is_hex))
+    let hex_parts = [2, 32, 16, 2].iter().all(|length| {
+        parts.next().is_some_and(|part| {
+            part.len() == *length
+                && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
     });
     // Neither of the ids is zero. Only later versions have more parts.
     text.len() <= MAX_PARENT
-        && is_written
+        && hex_parts
         && ids(text).is_some()
         && !text.starts_with("ff")
         && parts.next().is_none_or(|rest| {
@@ -126,8 +128,11 @@ fn is_parent(text: &str) -> bool {
 
 /// A list of `key=value` (§3.3.1), with at least one.
 fn is_state(text: &str) -> bool {
-    let members = text.split(',').map(|member| member.trim_matches([' ', '\t']));
-    let mut members = members.filter(|member| !member.is_empty()).peekable();
+    let mut members = text
+        .split(',')
+        .map(|member| member.trim_matches([' ', '\t']))
+        .filter(|member| !member.is_empty())
+        .peekable();
     text.len() <= MAX_STATE
         && members.peek().is_some()
         && members.clone().count() <= MAX_MEMBERS
@@ -143,8 +148,9 @@ fn is_key(key: &str) -> bool {
 }
 
 fn is_value(value: &str) -> bool {
-    let allowed = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=';
-    !value.is_empty() && value.len() <= 256 && value.bytes().all(allowed) && !value.ends_with(' ')
+    (1..=256).contains(&value.len())
+        && value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=')
+        && !value.ends_with(' ')
 }
 
 #[cfg(test)]

@@ -66,10 +66,11 @@ fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
     std::iter::from_fn(move || {
         let c = chars.next()?;
         let after = chars.peek().copied();
-        let joins = |c: Option<char>| c.is_some_and(|c| c > '\u{2ff}' && !hides(c));
         let hidden = match c {
             '\r' => after != Some('\n'),
-            '\u{200c}' | '\u{200d}' => !(joins(before) && joins(after)),
+            '\u{200c}' | '\u{200d}' => {
+                ![before, after].into_iter().all(|c| c.is_some_and(|c| c > '\u{2ff}' && !hides(c)))
+            }
             // One says how a character is drawn; several in a row are a message.
             '\u{fe00}'..='\u{fe0f}' => matches!(before, None | Some('\u{fe00}'..='\u{fe0f}')),
             _ => hides(c),

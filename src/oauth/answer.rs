@@ -256,20 +256,57 @@ mod tests {
 
     #[test]
     fn answer_without_a_token_is_named_as_what_it_is() {
-        for (status, body, expected) in [
-            (200, "<html>log in</html>", "HTTP 200 with a web page"),
-            (404, "<!doctype html>", "HTTP 404 with a web page"),
-            (200, "", "HTTP 200 with an empty body, and not with JSON"),
-            (200, "access_token=hunter2&token_type=bearer", "HTTP 200 in form encoding"),
-            (200, "hunter2", "HTTP 200 with a text, and not with JSON"),
-            (200, r#"{"error":"invalid_scope"}"#, "200 invalid_scope"),
-            (200, r#"{"error":"hunter2"}"#, "200 with an `error` that OAuth does not know"),
-            (200, r#"{"token_type":"Bearer"}"#, "without an `access_token`"),
-            (200, r#"{"access_token":"hunter2","token_type":"dpop"}"#, "token of the type DPoP"),
-            (200, r#"{"access_token":"t","token_type":"hunter2"}"#, "of another type than Bearer"),
+        struct Case {
+            status: u16,
+            body: &'static str,
+            expected: &'static str,
+        }
+        for Case { status, body, expected } in [
+            Case { status: 200, body: "<html>log in</html>", expected: "HTTP 200 with a web page" },
+            Case { status: 404, body: "<!doctype html>", expected: "HTTP 404 with a web page" },
+            Case {
+                status: 200,
+                body: "",
+                expected: "HTTP 200 with an empty body, and not with JSON",
+            },
+            Case {
+                status: 200,
+                body: "access_token=hunter2&token_type=bearer",
+                expected: "HTTP 200 in form encoding",
+            },
+            Case {
+                status: 200,
+                body: "hunter2",
+                expected: "HTTP 200 with a text, and not with JSON",
+            },
+            Case {
+                status: 200,
+                body: r#"{"error":"invalid_scope"}"#,
+                expected: "200 invalid_scope",
+            },
+            Case {
+                status: 200,
+                body: r#"{"error":"hunter2"}"#,
+                expected: "200 with an `error` that OAuth does not know",
+            },
+            Case {
+                status: 200,
+                body: r#"{"token_type":"Bearer"}"#,
+                expected: "without an `access_token`",
+            },
+            Case {
+                status: 200,
+                body: r#"{"access_token":"hunter2","token_type":"dpop"}"#,
+                expected: "token of the type DPoP",
+            },
+            Case {
+                status: 200,
+                body: r#"{"access_token":"t","token_type":"hunter2"}"#,
+                expected: "of another type than Bearer",
+            },
         ] {
             let text = why(status, body);
-            assert!(text.contains(expected), "{text}");
+            assert!(text.contains(expected), "{status} {body}: {text}");
             assert!(!text.contains("hunter2"), "{text}");
         }
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/html"))]);
@@ -279,12 +316,17 @@ mod tests {
 
     #[test]
     fn client_that_is_refused_with_a_200_may_show_its_secret_in_another_way() {
-        for (status, error, expected) in [
-            (200, "invalid_client", true),
-            (200, "incorrect_client_credentials", true),
-            (200, "invalid_scope", false),
-            (401, "unknown", true),
-            (403, "invalid_client", false),
+        struct Case {
+            status: u16,
+            error: &'static str,
+            expected: bool,
+        }
+        for Case { status, error, expected } in [
+            Case { status: 200, error: "invalid_client", expected: true },
+            Case { status: 200, error: "incorrect_client_credentials", expected: true },
+            Case { status: 200, error: "invalid_scope", expected: false },
+            Case { status: 401, error: "unknown", expected: true },
+            Case { status: 403, error: "invalid_client", expected: false },
         ] {
             let body = format!(r#"{{"error":"{error}"}}"#);
             let refusal = read(status, &HeaderMap::new(), &body).unwrap_err();

@@ -90,6 +90,7 @@ mod tests {
 
     use rcgen::{
         KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData as _,
+        SignatureAlgorithm,
     };
     use ring::signature::{
         ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, UnparsedPublicKey,
@@ -101,12 +102,25 @@ mod tests {
 
     #[test]
     fn an_assertion_is_signed_for_its_audience() {
-        let checks: [(_, &'static dyn VerificationAlgorithm, _); 3] = [
-            (&PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_FIXED, "ES256"),
-            (&PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_FIXED, "ES384"),
-            (&PKCS_ED25519, &ED25519, "EdDSA"),
+        struct Check {
+            kind: &'static SignatureAlgorithm,
+            algorithm: &'static dyn VerificationAlgorithm,
+            name: &'static str,
+        }
+        let checks = [
+            Check {
+                kind: &PKCS_ECDSA_P256_SHA256,
+                algorithm: &ECDSA_P256_SHA256_FIXED,
+                name: "ES256",
+            },
+            Check {
+                kind: &PKCS_ECDSA_P384_SHA384,
+                algorithm: &ECDSA_P384_SHA384_FIXED,
+                name: "ES384",
+            },
+            Check { kind: &PKCS_ED25519, algorithm: &ED25519, name: "EdDSA" },
         ];
-        for (kind, algorithm, name) in checks {
+        for Check { kind, algorithm, name } in checks {
             let pair = KeyPair::generate_for(kind).unwrap();
             let key = ClientKey::read(&pair.serialize_pem()).unwrap();
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
@@ -119,7 +133,7 @@ mod tests {
             let read = |part| -> Value {
                 serde_json::from_slice(&BASE64URL.decode(part).unwrap()).unwrap()
             };
-            assert_eq!(read(header), json!({ "alg": name, "typ": "JWT" }));
+            assert_eq!(read(header), json!({ "alg": name, "typ": "JWT" }), "{name}");
             let claims = read(claims);
             assert_eq!([&claims["iss"], &claims["sub"]], ["me", "me"]);
             assert_eq!(

@@ -41,7 +41,7 @@ pub enum Shows {
 
 /// One request for a token.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct TokenRequest<'a> {
     pub url: &'a Url,
     /// `url` in a form that may be shown.
     pub place: &'a str,
@@ -68,21 +68,22 @@ pub struct Granted {
     pub scope: Option<String>,
 }
 
-impl Question<'_> {
+impl TokenRequest<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
-    pub async fn ask(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
-        self.ask_keeping(http, shows, |_refresh_token| std::future::ready(())).await
+    pub async fn send(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
+        self.send_and_store(http, shows, |_refresh_token| std::future::ready(())).await
     }
 
-    /// [`Self::ask`], where `keep` gets the refresh token of an answer before the answer is judged.
-    pub async fn ask_keeping<K: Future<Output = ()> + Send>(
+    /// [`Self::send`], where `store` gets the refresh token of an answer before the answer is
+    /// judged: a token of an answer that is refused later would be lost otherwise.
+    pub async fn send_and_store<K: Future<Output = ()> + Send>(
         &self,
         http: &Client,
         shows: &mut Shows,
-        keep: impl Fn(SecretString) -> K + Sync,
+        store: impl Fn(SecretString) -> K + Sync,
     ) -> IssueResult<Granted> {
-        let refusal = match self.ask_once(http, *shows, &keep).await {
+        let refusal = match self.send_once(http, *shows, &store).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
@@ -92,7 +93,7 @@ impl Question<'_> {
             Shows::InBody => Shows::InHeader,
             Shows::Signed | Shows::Nothing => return Err(refusal.error),
         };
-        match self.ask_once(http, other, &keep).await {
+        match self.send_once(http, other, &store).await {
             // Both ways were refused; the first refusal is the one to show.
             Err(second) if second.is_about_client => Err(refusal.error),
             outcome => {
@@ -111,11 +112,11 @@ impl Question<'_> {
         if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
     }
 
-    async fn ask_once<K: Future<Output = ()> + Send>(
+    async fn send_once<K: Future<Output = ()> + Send>(
         &self,
         http: &Client,
         shows: Shows,
-        keep: &(impl Fn(SecretString) -> K + Sync),
+        store: &(impl Fn(SecretString) -> K + Sync),
     ) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
@@ -138,7 +139,7 @@ impl Question<'_> {
         let body = String::from_utf8_lossy(&bytes);
         let answer = Answer { place, status, headers: &headers, body: &body };
         if let Some(token) = answer.refresh_token() {
-            keep(token).await;
+            store(token).await;
         }
         answer.read()
     }

@@ -198,7 +198,14 @@ async fn other_refusals_are_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_stands_for_a_while() {
     // One that a person has to see to is asked about once a minute, one that passes more often.
-    for (passes, least, most) in [(false, 9, 11), (true, 15, 60)] {
+    struct Case {
+        passes: bool,
+        least: usize,
+        most: usize,
+    }
+    for Case { passes, least, most } in
+        [Case { passes: false, least: 9, most: 11 }, Case { passes: true, least: 15, most: 60 }]
+    {
         let (tokens, issued) = tokens(move |_| Err(passes));
         let start = Instant::now();
         while start.elapsed() < secs(600) {
@@ -336,7 +343,15 @@ async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_wants_to_be_left_alone_is() {
-    for (after, least, most) in [(None, 8, 60), (Some(secs(100)), 3, 3)] {
+    struct Case {
+        after: Option<Duration>,
+        least: usize,
+        most: usize,
+    }
+    for Case { after, least, most } in [
+        Case { after: None, least: 8, most: 60 },
+        Case { after: Some(secs(100)), least: 3, most: 3 },
+    ] {
         let (mut tokens, issued) = tokens(|_| Err(true));
         Arc::get_mut(&mut tokens).unwrap().issuer.after = after;
         let within = tokio::time::timeout(secs(250), tokens.keep_fresh()).await;

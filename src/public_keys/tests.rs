@@ -32,16 +32,33 @@ fn signature_is_verified_by_its_own_key_alone() {
     let p384 = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
     let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let edwards = Ed25519KeyPair::from_pkcs8_maybe_unchecked(ed.serialized_der()).unwrap();
+    struct Signed<'a> {
+        pair: &'a KeyPair,
+        algorithm: Algorithm,
+        signature: Vec<u8>,
+    }
     let signed = [
-        (&p256, Algorithm::Es256, ecdsa(&p256, &ECDSA_P256_SHA256_FIXED_SIGNING)),
-        (&p384, Algorithm::Es384, ecdsa(&p384, &ECDSA_P384_SHA384_FIXED_SIGNING)),
-        (&ed, Algorithm::EdDsa, edwards.sign(b"message").as_ref().to_vec()),
+        Signed {
+            pair: &p256,
+            algorithm: Algorithm::Es256,
+            signature: ecdsa(&p256, &ECDSA_P256_SHA256_FIXED_SIGNING),
+        },
+        Signed {
+            pair: &p384,
+            algorithm: Algorithm::Es384,
+            signature: ecdsa(&p384, &ECDSA_P384_SHA384_FIXED_SIGNING),
+        },
+        Signed {
+            pair: &ed,
+            algorithm: Algorithm::EdDsa,
+            signature: edwards.sign(b"message").as_ref().to_vec(),
+        },
     ];
-    for (pair, algorithm, signature) in &signed {
+    for Signed { pair, algorithm, signature } in &signed {
         let key = one(&pair.public_key_pem());
         assert!(key.verifies(*algorithm, b"message", signature), "{algorithm:?}");
         assert!(!key.verifies(*algorithm, b"massage", signature), "{algorithm:?}");
-        for (other, wrong, _) in &signed {
+        for Signed { pair: other, algorithm: wrong, .. } in &signed {
             if wrong != algorithm {
                 assert!(!key.fits(*wrong) && !key.verifies(*wrong, b"message", signature));
                 let other = one(&other.public_key_pem());
@@ -49,7 +66,7 @@ fn signature_is_verified_by_its_own_key_alone() {
             }
         }
     }
-    let [(_, _, es256), (_, _, es384), (_, _, eddsa)] = &signed;
+    let [es256, es384, eddsa] = signed.each_ref().map(|one| &one.signature);
     let key = one(&jwk(
         r#""crv":"P-256","kid":"k1","alg":"ES256","use":"sig""#,
         &p256.public_key_raw()[1..],

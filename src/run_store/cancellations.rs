@@ -139,3 +139,37 @@ impl RunStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! What replicas of other versions have cancelled.
+
+    use super::*;
+
+    #[test]
+    fn cancellation_of_another_version_is_taken_where_it_can_be_read() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            /// What this version writes; `None`: it cannot be read, and is left out.
+            today: Option<&'static str>,
+        }
+        const RUN: &str =
+            r#"{"run":{"key":{"workspace":"acme","kind":"agent-runs","run":"r"},"app":"a"}}"#;
+        const SESSION: &str = r#"{"session":{"workspace":"acme","session":"s"}}"#;
+        for Case { name, text, today } in [
+            Case { name: "an earlier run", text: RUN, today: Some(RUN) },
+            Case { name: "an earlier session", text: SESSION, today: Some(SESSION) },
+            Case {
+                name: "a run with members that are not known",
+                text: r#"{"run":{"key":{"workspace":"acme","kind":"agent-runs","run":"r","later":1},"app":"a","by":"op"}}"#,
+                today: Some(RUN),
+            },
+            Case { name: "a kind that is not known", text: r#"{"call":{"id":"c"}}"#, today: None },
+        ] {
+            let cancellation = serde_json::from_str::<Cancellation>(text).ok();
+            let written = cancellation.map(|one| serde_json::to_string(&one).expect(name));
+            assert_eq!(written.as_deref(), today, "{name}");
+        }
+    }
+}

@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::RunStore;
 use crate::journal::DatabaseError;
-use crate::journal::record::{Kept, KeptRun};
-use crate::model::run::Seen;
+use crate::journal::record::{StoredRecords, StoredRun};
+use crate::model::run::EarlierCall;
 use crate::model::{AppName, RunKey, RunKind, Table, Workspace};
 use crate::runs::DrivenRun;
 use crate::runs::driven::RestoredRun;
@@ -38,13 +38,14 @@ impl RunStore {
             if self.knows(workspace, &id) {
                 continue;
             }
-            let Kept { sessions, owners, mut runs, .. } = replica.find(workspace, &id).await?;
+            let StoredRecords { sessions, owners, mut runs, .. } =
+                replica.find(workspace, &id).await?;
             // The driver of an eval answers the calls of its agent runs.
             let evals = owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
             unknown_ids.extend(evals.map(|eval| eval.as_str().to_owned()));
             // The last one of them is met last: a run may have been attached again.
             runs.sort_by_key(|run| (run.record.goes_on(), run.record.started_at));
-            self.take_over(Kept { sessions, owners, ..Kept::default() });
+            self.take_over(StoredRecords { sessions, owners, ..StoredRecords::default() });
             for run in runs {
                 self.meet(run, credential);
             }
@@ -93,7 +94,7 @@ impl RunStore {
     /// # Errors
     ///
     /// The database does not answer.
-    pub async fn claim_waiting(
+    pub async fn take_waiting_run(
         self: &Arc<Self>,
         key: &RunKey,
         app: &AppName,
@@ -114,7 +115,7 @@ impl RunStore {
         let (key, app, credential) = (key.clone(), app.clone(), credential.clone());
         self.calls.tracker.spawn(async move {
             if let Some(replica) = runs.journal().replica()
-                && let Some(kept) = replica.claim_waiting(&key).await?
+                && let Some(kept) = replica.take_waiting_run(&key).await?
             {
                 runs.take_over(kept);
                 runs.get_or_resume(&key, &app, &credential);
@@ -124,7 +125,7 @@ impl RunStore {
     }
 
     /// Makes a run of another replica known, as it is now.
-    fn meet(&self, kept: KeptRun, credential: &UpstreamCredential) {
+    fn meet(&self, kept: StoredRun, credential: &UpstreamCredential) {
         let Some(guest) = self.guest(kept, credential) else { return };
         let mut inner = self.inner.lock();
         if inner.runs.get(&guest.key).is_none_or(|known| known.is_guest()) {
@@ -134,11 +135,11 @@ impl RunStore {
 
     /// The run as a guest; `None` if its tools are lost. Without its table, the bridge could not
     /// mask its calls, and an app would answer them.
-    fn guest(&self, kept: KeptRun, credential: &UpstreamCredential) -> Option<Arc<DrivenRun>> {
-        let KeptRun { slot, record, routes, calls } = kept;
+    fn guest(&self, kept: StoredRun, credential: &UpstreamCredential) -> Option<Arc<DrivenRun>> {
+        let StoredRun { slot, record, routes, calls } = kept;
         let table = Arc::new(Table::restore(&record.table, routes?));
         let own = calls.iter().filter(|call| !call.record.is_others);
-        let seen = own.map(|call| Seen {
+        let seen = own.map(|call| EarlierCall {
             agent_run: call.key.agent_run.clone(),
             tool_use: call.key.tool_use.clone(),
             content: call.record.content,

@@ -327,23 +327,29 @@ mod tests {
     #[test]
     fn owned_run_stays_owned() {
         let other_eval = || How::OfEval("eval_2".into());
-        for (first, app, then, expected) in [
-            (How::Created, "a", How::Created, true),
-            (How::Created, "a", How::Attached, true),
-            (How::Created, "b", How::Created, false),
-            (How::Created, "b", How::Attached, false),
-            (How::Created, "b", eval(), false),
+        struct Case {
+            first: How,
+            app: &'static str,
+            then: How,
+            expected: bool,
+        }
+        for Case { first, app, then, expected } in [
+            Case { first: How::Created, app: "a", then: How::Created, expected: true },
+            Case { first: How::Created, app: "a", then: How::Attached, expected: true },
+            Case { first: How::Created, app: "b", then: How::Created, expected: false },
+            Case { first: How::Created, app: "b", then: How::Attached, expected: false },
+            Case { first: How::Created, app: "b", then: eval(), expected: false },
             // The app has its own driver for it.
-            (How::Created, "a", eval(), false),
-            (How::Attached, "b", How::Attached, false),
-            (How::Attached, "b", How::Created, true),
-            (How::Attached, "b", eval(), true),
-            (How::Attached, "a", eval(), true),
-            (eval(), "a", eval(), true),
-            (eval(), "a", other_eval(), true),
-            (eval(), "a", How::Attached, false),
-            (eval(), "b", How::Attached, false),
-            (eval(), "b", eval(), false),
+            Case { first: How::Created, app: "a", then: eval(), expected: false },
+            Case { first: How::Attached, app: "b", then: How::Attached, expected: false },
+            Case { first: How::Attached, app: "b", then: How::Created, expected: true },
+            Case { first: How::Attached, app: "b", then: eval(), expected: true },
+            Case { first: How::Attached, app: "a", then: eval(), expected: true },
+            Case { first: eval(), app: "a", then: eval(), expected: true },
+            Case { first: eval(), app: "a", then: other_eval(), expected: true },
+            Case { first: eval(), app: "a", then: How::Attached, expected: false },
+            Case { first: eval(), app: "b", then: How::Attached, expected: false },
+            Case { first: eval(), app: "b", then: eval(), expected: false },
         ] {
             let told = format!("{first:?}, then {app} {then:?}");
             let mut owners = Owners::default();

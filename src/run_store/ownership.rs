@@ -13,7 +13,7 @@ use super::owners::{How, Owned, OwnedKind};
 use super::{Inner, RunStore};
 use crate::calls::record::CallRecorder;
 use crate::clock;
-use crate::journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord};
+use crate::journal::record::{Change, Key, OwnedKey, OwnerRecord, StoredRun, StoredSession};
 use crate::model::ids::is_segment;
 use crate::model::{AppName, Call, RunId, RunKey, RunKind, Workspace};
 use crate::runs::answer::{self, Task};
@@ -140,7 +140,7 @@ impl RunStore {
     pub(super) fn restore_owners(
         &self,
         mut owners: Vec<(OwnedKey, OwnerRecord)>,
-        (runs, sessions): (&[KeptRun], &[KeptSession]),
+        (runs, sessions): (&[StoredRun], &[StoredSession]),
     ) {
         owners.sort_by_key(|(_, record)| record.since);
         let now = clock::millis();
@@ -151,19 +151,22 @@ impl RunStore {
             let outdated =
                 self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis();
             match Owned::restore(&key) {
+                // A later version knows what it is. Without the record, any app could take it
+                // there.
+                None => {}
                 Some(owned) if !outdated => changes.extend(inner.owners.restore(owned, &record)),
-                _ => changes.push(Change::Forget(Key::Owner(key))),
+                Some(_) => changes.push(Change::Forget(Key::Owner(key))),
             }
         }
         // An earlier version kept no owners but in the records of runs and sessions.
-        for KeptRun { record, .. } in runs {
+        for StoredRun { record, .. } in runs {
             let owned = Owned::Run(record.key.clone());
             let how = if record.has_past { How::Attached } else { How::Created };
             if inner.owners.get(&owned).is_none() {
                 changes.extend(inner.own(owned, &record.app, how).unwrap_or_default());
             }
         }
-        for KeptSession { key: (workspace, id), record, .. } in sessions {
+        for StoredSession { key: (workspace, id), record, .. } in sessions {
             let owned = Owned::Session(workspace.clone(), id.clone());
             if inner.owners.get(&owned).is_none() {
                 changes.extend(inner.own(owned, &record.app, How::Created).unwrap_or_default());

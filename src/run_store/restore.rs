@@ -18,16 +18,17 @@ use crate::calls::long::Beginning;
 use crate::calls::record::CallRecorder;
 use crate::clock;
 use crate::journal::record::{
-    Change, Kept, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord, RunRecord, Slot,
+    Change, Key, LongRecord, OwnedKey, OwnerRecord, RunRecord, Slot, StoredRecords, StoredRun,
+    StoredSession,
 };
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashSet;
 use crate::model::recovery::{LOCAL_TOOL_TIMEOUT, Recovery, decide};
 use crate::model::routes::Route;
-use crate::model::run::Seen;
+use crate::model::run::EarlierCall;
 use crate::model::sentences;
 use crate::model::{
-    AppName, CallId, CallingRun, Ending, Of, RunKey, Selection, Stage, Table, Trace,
+    AppName, CallId, CallOwner, CallingRun, Ending, RunKey, Selection, Stage, Table, Trace,
 };
 use crate::runs::DrivenRun;
 use crate::runs::answer::{EarlierCalls, Task};
@@ -39,8 +40,10 @@ use crate::upstream::{SANDBOX, UpstreamCredential};
 impl RunStore {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
     /// that need their app's own credential, as soon as the app shows it.
-    pub fn restore(self: &Arc<Self>, kept: Kept) {
-        let Kept { upstream, runs, sessions, owners, long, requests, last_slot, lost, .. } = kept;
+    pub fn restore(self: &Arc<Self>, kept: StoredRecords) {
+        let StoredRecords {
+            upstream, runs, sessions, owners, long, requests, last_slot, lost, ..
+        } = kept;
         self.calls.restore_requests(requests);
         self.next_slot.fetch_max(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.journal_name();
@@ -51,7 +54,7 @@ impl RunStore {
         } else if upstream.as_ref() != Some(&now) || self.upstream.is_sandbox() {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let (long, of_runs): (Vec<_>, Vec<_>) =
-                long.into_iter().partition(|(_, record)| record.of == Of::App);
+                long.into_iter().partition(|(_, record)| record.of == CallOwner::App);
             self.calls.long.erase(of_runs.into_iter().map(|(id, _)| id));
             self.journal().write(vec![Change::Upstream(now)]);
             self.calls.restore_long_calls(long, |of, by| self.beginning(of, by));
@@ -66,7 +69,7 @@ impl RunStore {
     /// Restores what the journal's file keeps, which could not be read when the bridge started.
     /// Sessions and owners are left as the bridge has come to know them meanwhile. It has driven no
     /// run that the file may have: without a journal, none is accepted.
-    pub fn restore_late(self: &Arc<Self>, mut kept: Kept) {
+    pub fn restore_late(self: &Arc<Self>, mut kept: StoredRecords) {
         self.journal().take_in(&mut kept);
         {
             let inner = self.inner.lock();
@@ -78,7 +81,7 @@ impl RunStore {
     }
 
     /// Begins as a replica, with what its group keeps for all.
-    pub fn join(self: &Arc<Self>, kept: Kept) {
+    pub fn join(self: &Arc<Self>, kept: StoredRecords) {
         if kept.upstream.is_none() {
             self.journal().write(vec![Change::Upstream(self.upstream.journal_name())]);
         }
@@ -97,8 +100,13 @@ impl RunStore {
     ///    record of this very driver, which may come a second time after a claim in doubt.
     /// 3. The rest is restored: each call is made, asked for, posted or answered as unknown, as
     ///    `model::recovery` decides by its stage.
-    pub fn take_over(self: &Arc<Self>, kept: Kept) {
-        let Kept { mut runs, mut sessions, mut owners, mut long, requests, .. } = kept;
+    pub fn take_over(self: &Arc<Self>, kept: StoredRecords) {
+        let StoredRecords { mut runs, mut sessions, mut owners, mut long, requests, lost, .. } =
+            kept;
+        // Records of a later version may be among them, which this one cannot read.
+        if let Some(loss) = lost {
+            self.journal().heed_loss(loss);
+        }
         long.retain(|(id, _)| !self.calls.long.knows(id));
         let mut superseded = Vec::new();
         {
@@ -156,8 +164,8 @@ impl RunStore {
     ///    them.
     fn resume(
         self: &Arc<Self>,
-        runs: Vec<KeptRun>,
-        sessions: Vec<KeptSession>,
+        runs: Vec<StoredRun>,
+        sessions: Vec<StoredSession>,
         owners: Vec<(OwnedKey, OwnerRecord)>,
         long: Vec<(CallId, LongRecord)>,
     ) {
@@ -186,7 +194,7 @@ impl RunStore {
     /// Drives the run on, has it wait for its app's credential, or forgets it. The calls of an app
     /// that was removed are answered as well, each with a refusal: otherwise the model would wait
     /// for them until MANTYX gives up.
-    fn resume_run(self: &Arc<Self>, run: KeptRun) {
+    fn resume_run(self: &Arc<Self>, run: StoredRun) {
         let since_end = run.record.ended_at.map(|at| clock::millis().saturating_sub(at));
         let outlived = since_end.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
             && !self.inner.lock().may_come_back(&run.record.key, run.record.given_up);
@@ -216,7 +224,7 @@ impl RunStore {
         }
     }
 
-    fn forget_kept(&self, run: &KeptRun) {
+    fn forget_kept(&self, run: &StoredRun) {
         self.inner.lock().claims.forget(run.slot);
         self.journal().write(vec![Change::ForgetRun(run.slot)]);
     }
@@ -254,7 +262,7 @@ impl RunStore {
     /// Forgets the runs and sessions of another MANTYX than the configured one. Those that were
     /// unfinished count as lost: it may be the same MANTYX under another address, and if a run is
     /// attached again, none of its calls must be made a second time.
-    fn leave_behind(&self, of: Option<&str>, runs: &[KeptRun], sessions: &[KeptSession]) {
+    fn leave_behind(&self, of: Option<&str>, runs: &[StoredRun], sessions: &[StoredSession]) {
         let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
         if of == Some(SANDBOX) {
             // Each sandbox ends with its process: there is nothing to be lost.
@@ -277,14 +285,14 @@ impl RunStore {
         self.journal().write(runs.chain(sessions).collect());
     }
 
-    fn await_credential(&self, run: KeptRun) {
+    fn await_credential(&self, run: StoredRun) {
         let key = run.record.key.clone();
         info!(run = %key.run, app = %run.record.app, "a run waits for its app's credential");
         self.inner.lock().awaiting_credential.insert(key, run);
     }
 
-    fn restore_session(&self, session: KeptSession) {
-        let KeptSession { key, record, routes } = session;
+    fn restore_session(&self, session: StoredSession) {
+        let StoredSession { key, record, routes } = session;
         let session = Session {
             app: record.app,
             tools: record.tools.map(|tools| Bytes::from(String::from(Box::<str>::from(tools)))),
@@ -307,7 +315,7 @@ impl RunStore {
     /// Claims again what the driver of a run had claimed in an earlier process. The journal has a
     /// call's key from before the call is made until its run is forgotten; if no other driver can
     /// bring the call, until its run has ended.
-    fn reclaim(&self, run: &KeptRun) {
+    fn reclaim(&self, run: &StoredRun) {
         let key = &run.record.key;
         let mut inner = self.inner.lock();
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
@@ -330,10 +338,10 @@ impl RunStore {
     fn take_up_run(
         &self,
         inner: &mut Inner,
-        kept: KeptRun,
+        kept: StoredRun,
         credential: UpstreamCredential,
     ) -> Resumed {
-        let KeptRun { slot, mut record, routes, calls } = kept;
+        let StoredRun { slot, mut record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
         let routes_are_lost = routes.is_none();
         let table = Arc::new(match routes {
@@ -358,7 +366,7 @@ impl RunStore {
             let recorder = CallRecorder::kept(keeping, call.key, call.record, answer_size);
             let recorder = Arc::new(recorder.claimed_for(claim));
             let request = recorder.call();
-            let route = table.claims(&request).cloned();
+            let route = table.route_of_call(&request).cloned();
             // A call of the tool that calls others by name stands for the call of that other tool.
             let (name, repeatable) = match &route {
                 Some(route) => {
@@ -368,7 +376,7 @@ impl RunStore {
                 }
                 None => (request.name.clone(), false),
             };
-            let recovery = decide(recorder.known(repeatable, LOCAL_TOOL_TIMEOUT));
+            let recovery = decide(recorder.recovery_facts(repeatable, LOCAL_TOOL_TIMEOUT));
             if recovery == Recovery::Make && route.is_some() && !created_for_another {
                 again.push(recorder);
                 continue;
@@ -379,7 +387,11 @@ impl RunStore {
                 self.journal().write(recorder.left_to_others());
                 continue;
             }
-            seen.push(Seen { agent_run: request.agent_run, tool_use: request.tool_use, content });
+            seen.push(EarlierCall {
+                agent_run: request.agent_run,
+                tool_use: request.tool_use,
+                content,
+            });
             if let Some(task) = task(recovery, &name, route, call.answer) {
                 open.push((recorder, task));
             }
@@ -411,10 +423,10 @@ impl RunStore {
     }
 
     /// What is known here of the run that began a long call of an earlier process.
-    fn beginning(&self, of: &Of, by: Option<&CallingRun>) -> Beginning {
+    fn beginning(&self, of: &CallOwner, by: Option<&CallingRun>) -> Beginning {
         let began_it = |key: &RunKey| match of {
-            Of::Run { driven, .. } => key == driven,
-            Of::Session { .. } | Of::App => by.is_some_and(|by| by.is(key)),
+            CallOwner::Run { driven, .. } => key == driven,
+            CallOwner::Session { .. } | CallOwner::App => by.is_some_and(|by| by.is(key)),
         };
         let inner = self.inner.lock();
         if let Some((_, run)) = inner.runs.iter().find(|(key, _)| began_it(key)) {
@@ -467,7 +479,7 @@ struct Resumed {
 /// Whether a crash came before the first answer of a long call was kept. Then the model never got
 /// the call's id, and its run makes the call again. Had the call reached its tool, the run's record
 /// would say so.
-fn is_made_by_its_run(record: &LongRecord, runs: &[KeptRun]) -> bool {
+fn is_made_by_its_run(record: &LongRecord, runs: &[StoredRun]) -> bool {
     let Some((asked_by, tool_use)) = &record.origin else { return false };
     runs.iter().any(|run| {
         run.calls.iter().any(|call| {
@@ -502,77 +514,4 @@ fn task(
 }
 
 #[cfg(test)]
-mod tests {
-    //! A crash between what is kept of a long call and its first answer.
-
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::journal::record::{CallKey, CallRecord, KeptCall, RunRecord, Slot};
-    use crate::model::call::Of;
-    use crate::model::ids::{BackendName, RunId, RunKind};
-    use crate::model::offer::{Offer, RefKind};
-
-    pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
-        let table = Table::assumed(&Offer::default(), BTreeSet::new());
-        let (table, _) = table.stored();
-        let slot = Slot(1);
-        let record = RunRecord {
-            key: RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() },
-            app: "a".into(),
-            session: None,
-            callers_credential: false,
-            table,
-            has_past: false,
-            past_is_lost: false,
-            read_to: 0,
-            started_at: 1,
-            needs: Vec::new(),
-            ended_at: None,
-            given_up: false,
-            refused: false,
-            trace: None,
-        };
-        let call = CallRecord { stage, ..CallRecord::received(1) };
-        let agent_run = Some(agent_run).filter(|run| !run.is_empty()).map(RunId::from);
-        let tool_use = tool_use.into();
-        let call =
-            KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
-        KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
-    }
-
-    #[test]
-    fn a_long_call_that_nobody_was_told_of_is_its_runs() {
-        let long = |origin: Option<(&str, &str)>| LongRecord {
-            slot: None,
-            app: "a".into(),
-            of: Of::App,
-            tool: "fs_rm".to_owned(),
-            backend: BackendName::parse("fs").unwrap(),
-            kind: RefKind::McpLocal,
-            target: "rm".into(),
-            origin: origin.map(|(run, tool_use)| (run.into(), tool_use.into())),
-            handle: None,
-            peer: None,
-            arguments: None,
-            begun_at: 1,
-            begun_up: None,
-            ended: None,
-        };
-        let received = Stage::Received;
-        let answered = Stage::Answered;
-        for (run, origin, expected) in [
-            (run("r", "", "t", received), Some(("r", "t")), true),
-            (run("r", "", "t", answered), Some(("r", "t")), false),
-            (run("r", "", "t", Stage::Dispatched), Some(("r", "t")), false),
-            (run("r", "", "t", received), Some(("r", "u")), false),
-            (run("r", "", "t", received), Some(("q", "t")), false),
-            (run("r", "", "t", received), None, false),
-            (run("eval", "r", "t", received), Some(("r", "t")), true),
-            (run("eval", "r", "t", received), Some(("eval", "t")), false),
-        ] {
-            let row = format!("{run:?} {origin:?}");
-            assert_eq!(is_made_by_its_run(&long(origin), &[run]), expected, "{row}");
-        }
-    }
-}
+mod tests;

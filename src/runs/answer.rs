@@ -91,7 +91,7 @@ pub async fn answer(
         let post = ResultPost { path: &path, body, trace, deadline };
         let (posted, body) = delivered(&context, &run, &tool_use, &recorder, post).await;
         if posted == Posted::Accepted {
-            recorder.shown.get().inspect(|call| call.posted());
+            recorder.history_id.get().inspect(|call| call.posted());
         }
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // At shutdown the answer stays in the journal too: the next process posts it.
@@ -125,7 +125,7 @@ async fn result_body(
             None => Answer::Error(sentences::answer_lost(&call.name)),
         },
         Task::Refuse(error, ending) => {
-            if let Some(route) = run.table.claims(&call).cloned() {
+            if let Some(route) = run.table.route_of_call(&call).cloned() {
                 context.calls.not_made(&run.request(call, route), &run.trace, ending);
             }
             Answer::Error(error)
@@ -140,7 +140,7 @@ async fn result_body(
 /// error that says that its outcome is unknown. If it were made, a payment could be made twice.
 pub fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
-    match decide(entry.known(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
+    match decide(entry.recovery_facts(route.repeatable, LOCAL_TOOL_TIMEOUT)) {
         Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;

@@ -339,7 +339,7 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
         Body::End(kind, _) => kind == run.key.kind,
         // The beginning does not tell its kind, but the run is over and its log lacks the last
         // event.
-        _ => !beginning.is_known && run.log.has_left_last(),
+        _ => !beginning.names_type && run.log.has_left_last(),
     }
 }
 
@@ -388,7 +388,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Step {
             }
             replay.seq = event.seq.unwrap_or(replay.seq);
             match &event.body {
-                Body::Call(call) if run.table.claims(call).is_some() => {
+                Body::Call(call) if run.table.route_of_call(call).is_some() => {
                     out.extend_from_slice(&masked(run.key.kind, event.seq, call).raw);
                 }
                 Body::End(..) if is_end => {

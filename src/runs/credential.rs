@@ -265,26 +265,31 @@ mod tests {
 
     #[test]
     fn a_credential_replaces_one_that_is_refused() {
-        for (steps, current, known) in [
-            ("", "a", "a"),
+        struct Case {
+            steps: &'static str,
+            current: &'static str,
+            known: &'static str,
+        }
+        for Case { steps, current, known } in [
+            Case { steps: "", current: "a", known: "a" },
             // What is good is not replaced.
-            ("+b", "a", "ab"),
-            ("+b +c -c", "a", "ab"),
+            Case { steps: "+b", current: "a", known: "ab" },
+            Case { steps: "+b +c -c", current: "a", known: "ab" },
             // The latest that was accepted is taken, be it before or after.
-            ("-a", "a!", ""),
-            ("-a +b", "b", "b"),
-            ("+b +c -a", "c", "bc"),
-            ("+c +b -a -b", "c", "c"),
-            ("+b -a -b", "b!", ""),
-            ("-a +a", "a", "a"),
-            ("-a -b +c", "c", "c"),
+            Case { steps: "-a", current: "a!", known: "" },
+            Case { steps: "-a +b", current: "b", known: "b" },
+            Case { steps: "+b +c -a", current: "c", known: "bc" },
+            Case { steps: "+c +b -a -b", current: "c", known: "c" },
+            Case { steps: "+b -a -b", current: "b!", known: "" },
+            Case { steps: "-a +a", current: "a", known: "a" },
+            Case { steps: "-a -b +c", current: "c", known: "c" },
             // What was refused is forgotten, and what is old has to be asked about.
-            ("300", "a", "a"),
-            ("+b 299", "a", "ab"),
-            ("+b 300", "a", "a"),
-            ("+b 200 +b 200", "a", "ab"),
-            ("+b 300 -a", "b", ""),
-            ("-a +b 300 +c", "b", "c"),
+            Case { steps: "300", current: "a", known: "a" },
+            Case { steps: "+b 299", current: "a", known: "ab" },
+            Case { steps: "+b 300", current: "a", known: "a" },
+            Case { steps: "+b 200 +b 200", current: "a", known: "ab" },
+            Case { steps: "+b 300 -a", current: "b", known: "" },
+            Case { steps: "-a +b 300 +c", current: "b", known: "c" },
         ] {
             check(steps, current, known);
         }

@@ -24,7 +24,7 @@ use crate::limits::counted::Count;
 use crate::limits::shares::Share;
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashMap;
-use crate::model::run::{Run, Seen};
+use crate::model::run::{EarlierCall, Run};
 use crate::model::words::words;
 use crate::model::{
     AppName, Call, CallRequest, CallingRun, Route, RunId, RunKey, RunKind, SessionId, Table,
@@ -44,6 +44,8 @@ pub struct DrivenRun {
     pub credential: RunCredential,
     pub log: EventLog,
     pub table: Arc<Table>,
+    /// The first words of its prompt, for people; empty if it is not known.
+    pub prompt: Box<str>,
     /// Where in a trace its calls belong.
     pub trace: Context,
     state: Mutex<Run>,
@@ -111,7 +113,7 @@ pub struct RestoredRun {
     /// The last event up to which all calls are known.
     pub last_seq: u64,
     /// The calls that need no further decision.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<EarlierCall>,
     /// The calls that may have to be made.
     pub again: Vec<Arc<CallRecorder>>,
 }
@@ -189,7 +191,17 @@ impl DrivenRun {
         } else {
             Run::resumed(kind, Arc::clone(&table), (read_to, last_seq), seen, calls)
         };
-        let new = NewRun { key, app, session, credential, table, has_past, past_is_lost, trace };
+        let new = NewRun {
+            key,
+            app,
+            session,
+            credential,
+            table,
+            prompt: Box::default(),
+            has_past,
+            past_is_lost,
+            trace,
+        };
         let run = Self {
             restored_recorders: Mutex::new(recorders),
             ..Self::with_state(slot, new, state, log, started_at)
@@ -205,7 +217,7 @@ impl DrivenRun {
     }
 
     fn with_state(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
-        let NewRun { key, app, session, credential, table, trace, .. } = new;
+        let NewRun { key, app, session, credential, table, prompt, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
             key,
@@ -215,6 +227,7 @@ impl DrivenRun {
             credential: RunCredential::new(credential),
             log,
             table,
+            prompt,
             trace,
             state: Mutex::new(state),
             cancel: stop.child_token(),

@@ -478,9 +478,9 @@ impl Driver {
     fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
         let fields = framer.beginning().fields();
         let data = fields.data.as_deref().unwrap_or_default();
-        let Beginning { event, is_known } =
+        let Beginning { event, names_type } =
             Beginning::read(fields.id.as_deref(), fields.event.as_deref(), data);
-        if !is_known {
+        if !names_type {
             // The event may be the last one. Taking in nothing of it makes MANTYX send it again.
             self.riddle = true;
             return None;

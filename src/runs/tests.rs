@@ -25,6 +25,7 @@ pub fn run(credential: UpstreamCredential, id: &str, room: &Room) -> Arc<DrivenR
         session: None,
         credential,
         table: Arc::new(Table::empty()),
+        prompt: Box::default(),
         has_past: false,
         past_is_lost: false,
         trace: Context::default(),

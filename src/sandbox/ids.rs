@@ -6,7 +6,7 @@
 pub(super) struct Ids {
     /// The last number of each prefix.
     #[cfg(test)]
-    counted: parking_lot::Mutex<crate::model::maps::HashMap<&'static str, u64>>,
+    counters: parking_lot::Mutex<crate::model::maps::HashMap<&'static str, u64>>,
 }
 
 impl Ids {
@@ -19,8 +19,8 @@ impl Ids {
 
     #[cfg(test)]
     pub(super) fn next(&self, prefix: &'static str) -> String {
-        let mut counted = self.counted.lock();
-        let number = counted.entry(prefix).or_default();
+        let mut counters = self.counters.lock();
+        let number = counters.entry(prefix).or_default();
         *number += 1;
         format!("{prefix}_{number}")
     }

@@ -22,13 +22,15 @@ const MODEL_ID: &str = "sandbox/echo";
 
 /// Plays `run` to its end, unless it is cancelled.
 pub(super) async fn play(sandbox: &Sandbox, run: &Run) {
-    let mut player = Player { sandbox, run, turns: 1, said: None, reply: None, calls: Vec::new() };
-    let end = tokio::select! {
+    let mut player =
+        Player { sandbox, run, turns: 1, turn_text: None, reply: None, calls: Vec::new() };
+    let mut end = tokio::select! {
         biased;
         () = run.over.cancelled() => return,
-        end = player.play() => end,
+        outcome = player.play() => match outcome {
+            Ok(end) | Err(end) => end,
+        },
     };
-    let mut end = end.unwrap_or_else(|end| end);
     end.data["turns"] = json!(player.turns);
     end.data["model"] = json!({
         "id": run.spec.model_id.as_deref().unwrap_or(MODEL_ID),
@@ -44,7 +46,7 @@ struct Player<'a> {
     run: &'a Run,
     turns: u64,
     /// The text of this turn.
-    said: Option<String>,
+    turn_text: Option<String>,
     /// The text of the earlier turns.
     reply: Option<String>,
     /// The calls of this turn.
@@ -105,7 +107,7 @@ impl Player<'_> {
 
     /// Says one piece of text, on a line of its own.
     fn say(&mut self, text: &str) -> Result<(), RunEnd> {
-        let delta = add_line(&mut self.said, text);
+        let delta = add_line(&mut self.turn_text, text);
         if delta.is_empty() {
             return Ok(());
         }
@@ -114,8 +116,8 @@ impl Player<'_> {
 
     /// Emits the text of this turn, and begins the next one without text.
     fn end_turn(&mut self, finish_reason: &str, calls: &[(ToolUseId, Call)]) -> Result<(), RunEnd> {
-        let said = self.said.take();
-        let text = said.as_deref().unwrap_or_default();
+        let turn_text = self.turn_text.take();
+        let text = turn_text.as_deref().unwrap_or_default();
         let tool_calls = calls.iter().map(|(id, call)| ToolCall {
             id: id.as_str(),
             name: &call.name,
@@ -128,8 +130,8 @@ impl Player<'_> {
             tool_calls: tool_calls.collect(),
         };
         self.emit("assistant_message", &message)?;
-        if let Some(said) = said {
-            add_line(&mut self.reply, &said);
+        if let Some(text) = turn_text {
+            add_line(&mut self.reply, &text);
         }
         Ok(())
     }
@@ -146,11 +148,13 @@ impl Player<'_> {
         // Adjacent read-only calls run concurrently, all others alone (§4.1.1).
         for group in calls.chunk_by(|(_, one), (_, next)| one.tool.read_only && next.tool.read_only)
         {
-            let published = group.iter().map(|call| self.publish(call));
-            let published = published.collect::<Result<Vec<_>, RunEnd>>()?;
+            let mut answers = Vec::with_capacity(group.len());
+            for call in group {
+                answers.push(self.publish(call)?);
+            }
             let deadline = Instant::now() + self.sandbox.config.local_tool_timeout;
-            for (call, answered) in group.iter().zip(published) {
-                results.push(self.answer_of(call, answered, deadline).await?);
+            for (call, answer) in group.iter().zip(answers) {
+                results.push(self.answer_of(call, answer, deadline).await?);
             }
         }
         self.turns += 1;
@@ -180,10 +184,10 @@ impl Player<'_> {
     async fn answer_of(
         &self,
         (id, call): &(ToolUseId, Call),
-        answered: oneshot::Receiver<Answer>,
+        answer: oneshot::Receiver<Answer>,
         deadline: Instant,
     ) -> Result<Answer, RunEnd> {
-        match tokio::time::timeout_at(deadline, answered).await {
+        match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             // The sender was dropped without an answer. Either the log had no room for the answer,
             // or the run has ended; ending it a second time does nothing.

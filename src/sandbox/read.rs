@@ -19,23 +19,24 @@ pub(super) type Invalid = String;
 static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
     let document: Value =
         serde_json::from_str(include_str!("bodies.json")).expect("the file is JSON");
-    let build = |name| {
+    let mut validators = HashMap::default();
+    for name in ["spec", "attachments", "toolResult"] {
         let path = format!("#/$defs/{name}");
         let schema = json!({"$ref": path, "$defs": document["$defs"]});
         let options = jsonschema::options()
             .offline()
             .should_validate_formats(true)
             .with_format("attachment-type", is_allowed);
-        (name, options.build(&schema).expect("the file is a schema"))
-    };
-    ["spec", "attachments", "toolResult"].into_iter().map(build).collect()
+        validators.insert(name, options.build(&schema).expect("the file is a schema"));
+    }
+    validators
 });
 
 /// Reads a whole body, which must be a JSON object that fits the definition `definition`. If a key
 /// occurs twice, the last one counts, as in `JSON.parse`.
 pub(super) fn body(bytes: &[u8], definition: &str) -> Result<Value, Invalid> {
-    let not_json = |error| format!("the body must be one JSON object: {error}");
-    let body = serde_json::from_slice(bytes).map_err(not_json)?;
+    let body = serde_json::from_slice(bytes)
+        .map_err(|error| format!("the body must be one JSON object: {error}"))?;
     check(&body, definition, "")?;
     Ok(body)
 }
@@ -44,9 +45,9 @@ pub(super) fn body(bytes: &[u8], definition: &str) -> Result<Value, Invalid> {
 /// JSON pointer.
 pub(super) fn check(value: &Value, definition: &str, place: &str) -> Result<(), Invalid> {
     let Err(error) = VALIDATORS[definition].validate(value) else { return Ok(()) };
-    let place = format!("{place}{}", error.instance_path());
-    let place = if place.is_empty() { "the body" } else { &place };
-    Err(format!("{place}: {}", error.masked_with("the value")))
+    let pointer = format!("{place}{}", error.instance_path());
+    let subject = if pointer.is_empty() { "the body" } else { &pointer };
+    Err(format!("{subject}: {}", error.masked_with("the value")))
 }
 
 /// Reads the members of `value`, which has been checked.

@@ -49,8 +49,8 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     match (body.result, body.error) {
         (Some(result), None) => {
             read::fits("/result", result.len(), Answer::MAX_RESULT)?;
-            let files: Option<Vec<FileNote>> = read::members(&value["files"])?;
-            let files = files.unwrap_or_default();
+            let files: Vec<FileNote> =
+                read::members::<Option<_>>(&value["files"])?.unwrap_or_default();
             read::fits("/files", files.iter().map(|file| file.size_bytes).sum(), MAX_BYTES)?;
             Ok(ToolResult { tool_use, answer: Answer::text(result), files })
         }
@@ -66,15 +66,15 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
 
 pub(super) fn post(sandbox: &Sandbox, id: &str, body: &[u8]) -> Reply {
     let run = runs::find(sandbox, id)?;
-    let posted = read(body)?;
+    let result = read(body)?;
     // The event with the result is as long as the request, escapes included.
     sandbox.make_room(body.len() + 1024);
-    match run.accept(&posted.tool_use, posted.answer, &posted.files) {
+    match run.accept(&result.tool_use, result.answer, &result.files) {
         Accepted::Yes => Ok(json(StatusCode::OK, &json!({"ok": true}))),
         Accepted::Unknown => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "unknown_tool_use",
-            format!("no call {:?} of this run waits for a result", posted.tool_use.as_str()),
+            format!("no call {:?} of this run waits for a result", result.tool_use.as_str()),
         )),
         Accepted::Terminal => Err(Refusal::new(
             StatusCode::CONFLICT,

@@ -54,9 +54,9 @@ async fn dispatch(
     let Some(below) = path.strip_prefix("/api/v1/workspaces/") else { return Err(unknown(path)) };
     authorize(sandbox, &parts.headers)?;
     let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
-    let named = percent_decode_str(workspace).decode_utf8();
+    let path_workspace = percent_decode_str(workspace).decode_utf8();
     let workspace = &sandbox.config.workspace;
-    if named.ok().as_deref() != Some(workspace) {
+    if path_workspace.ok().as_deref() != Some(workspace) {
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         let text = "Workspace path does not match this credential";
         let mut refusal = Refusal::only(StatusCode::NOT_FOUND, text);
@@ -100,10 +100,10 @@ pub(super) fn unknown(what: &str) -> Refusal {
 /// Checks the credential (agent-runs-protocol §2.3).
 fn authorize(sandbox: &Sandbox, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text("authorization").and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
+    let bearer = text("authorization")
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim());
     let Some(credential) = bearer.or_else(|| text("x-api-key")) else {
         return Err(Refusal::new(
             StatusCode::UNAUTHORIZED,
@@ -134,8 +134,7 @@ pub(super) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes
 }
 
 async fn drain(body: &mut Incoming) {
-    let mut body = Limited::new(body, DRAIN_BYTES);
-    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    let mut limited = Limited::new(body, DRAIN_BYTES);
     // The rest is cut off with the connection.
-    drop(timeout(DRAIN_TIMEOUT, read).await);
+    drop(timeout(DRAIN_TIMEOUT, async { while let Some(Ok(_)) = limited.frame().await {} }).await);
 }

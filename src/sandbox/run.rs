@@ -45,16 +45,16 @@ struct State {
     frames: Vec<Bytes>,
     log_bytes: usize,
     charge: Charge,
-    waiting: HashMap<ToolUseId, oneshot::Sender<Answer>>,
+    open_calls: HashMap<ToolUseId, oneshot::Sender<Answer>>,
     /// The calls that waited when the run was cancelled.
     abandoned: HashSet<ToolUseId>,
-    ended: Option<Arc<Ended>>,
+    end: Option<Arc<End>>,
 }
 
 /// How and when a run ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) end: RunEnd,
+pub(super) struct End {
+    pub(super) outcome: RunEnd,
     pub(super) at: SystemTime,
     pub(super) duration_ms: u64,
 }
@@ -139,9 +139,9 @@ impl Run {
                 frames: Vec::new(),
                 log_bytes: 0,
                 charge,
-                waiting: HashMap::default(),
+                open_calls: HashMap::default(),
                 abandoned: HashSet::default(),
-                ended: None,
+                end: None,
             }),
             last: watch::Sender::new(0),
             over: CancellationToken::new(),
@@ -159,22 +159,22 @@ impl Run {
         call: ToolUseId,
         data: &impl Display,
     ) -> Option<oneshot::Receiver<Answer>> {
-        let (answer, answered) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let mut state = self.state.lock();
         self.push(&mut state, "local_tool_call", data)?;
-        state.waiting.insert(call, answer);
-        Some(answered)
+        state.open_calls.insert(call, sender);
+        Some(answer)
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
     pub(super) fn accept(&self, call: &ToolUseId, answer: Answer, files: &[FileNote]) -> Accepted {
         let mut state = self.state.lock();
-        if state.ended.is_some() {
+        if state.end.is_some() {
             // Late results of a cancelled run are accepted and ignored (agent-runs-protocol §9).
             let abandoned = state.abandoned.remove(call);
             return if abandoned { Accepted::Yes } else { Accepted::Terminal };
         }
-        let Some(waiting) = state.waiting.remove(call) else { return Accepted::Unknown };
+        let Some(sender) = state.open_calls.remove(call) else { return Accepted::Unknown };
         let mut data = json!({ "toolUseId": call.as_str() });
         match &answer {
             Answer::Result { text, .. } => data["output"] = text.as_str().into(),
@@ -183,33 +183,33 @@ impl Run {
         if !files.is_empty() {
             data["files"] = json!(files);
         }
-        let pushed = self.push(&mut state, "local_tool_result_in", &data);
+        let has_room = self.push(&mut state, "local_tool_result_in", &data).is_some();
         drop(state);
-        if pushed.is_none() {
+        if !has_room {
             // The call has lost its sender, which ends the run.
             return Accepted::Terminal;
         }
         // Fails if the run has ended in between; the answer is of no use then.
-        drop(waiting.send(answer));
+        drop(sender.send(answer));
         Accepted::Yes
     }
 
     /// Ends the run; false if it has already ended.
     pub(super) fn finish(&self, end: RunEnd) -> bool {
         let mut state = self.state.lock();
-        if state.ended.is_some() {
+        if state.end.is_some() {
             return false;
         }
         let frame = state.frame(end.kind, &end.data);
         // Kept even without room, as a run has to end. It repeats texts that were counted.
         grow(&mut state.charge, frame.len());
         state.frames.push(frame);
-        let waiting = std::mem::take(&mut state.waiting);
+        let open_calls = std::mem::take(&mut state.open_calls);
         if end.kind == "cancelled" {
-            state.abandoned = waiting.into_keys().collect();
+            state.abandoned = open_calls.into_keys().collect();
         }
         let duration_ms = clock::millis_of(self.started.elapsed());
-        state.ended = Some(Arc::new(Ended { end, at: clock::now(), duration_ms }));
+        state.end = Some(Arc::new(End { outcome: end, at: clock::now(), duration_ms }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();
         true
@@ -226,27 +226,31 @@ impl Run {
         let state = self.state.lock();
         let first = usize::try_from(seq).unwrap_or(usize::MAX);
         let rest = state.frames.get(first..).unwrap_or_default();
-        let mut size = 0;
-        let fits = |frame: &&Bytes| {
-            let take = size == 0 || size + frame.len() <= max;
+        let (mut count, mut size) = (0, 0);
+        for frame in rest {
+            if count > 0 && size + frame.len() > max {
+                break;
+            }
+            count += 1;
             size += frame.len();
-            take
-        };
-        let count = rest.iter().take_while(fits).count();
-        let is_end = state.ended.is_some() && count == rest.len();
-        Batch { bytes: rest[..count].concat().into(), last: seq + count as u64, is_end }
+        }
+        Batch {
+            bytes: rest[..count].concat().into(),
+            last: seq + count as u64,
+            is_end: state.end.is_some() && count == rest.len(),
+        }
     }
 
     /// The end of the run, and the `seq` of its last event.
-    pub(super) fn view(&self) -> (Option<Arc<Ended>>, u64) {
+    pub(super) fn view(&self) -> (Option<Arc<End>>, u64) {
         let state = self.state.lock();
-        (state.ended.clone(), state.frames.len() as u64)
+        (state.end.clone(), state.frames.len() as u64)
     }
 
     fn push(&self, state: &mut State, kind: &str, data: &impl Display) -> Option<()> {
         let frame = state.frame(kind, data);
         let fits = state.log_bytes + frame.len() <= self.max_log_bytes;
-        if state.ended.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
+        if state.end.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
             return None;
         }
         state.log_bytes += frame.len();

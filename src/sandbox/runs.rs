@@ -32,15 +32,15 @@ impl Runs {
 
 /// `POST agent-runs`.
 pub(super) fn create(sandbox: &Arc<Sandbox>, body: &[u8]) -> Reply {
-    let asked = spec::read_run(body)?;
-    sandbox.check_agent(&asked.0)?;
-    start(sandbox, asked, None, body.len())
+    let (spec, turn) = spec::read_run(body)?;
+    sandbox.check_agent(&spec)?;
+    start(sandbox, (spec, turn), None, body.len())
 }
 
 /// Starts a run; `size` is the length of its request in bytes.
 pub(super) fn start(
     sandbox: &Arc<Sandbox>,
-    asked: (Spec, Turn),
+    spec_and_turn: (Spec, Turn),
     session: Option<SessionId>,
     size: usize,
 ) -> Reply {
@@ -53,7 +53,7 @@ pub(super) fn start(
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     let (id, max_log_bytes) = (sandbox.ids.next("run").into(), limits.log_bytes_per_run);
-    let run = Arc::new(Run::new(id, asked, session, max_log_bytes, charge));
+    let run = Arc::new(Run::new(id, spec_and_turn, session, max_log_bytes, charge));
     runs.0.insert(run.id.clone(), Arc::clone(&run));
     drop(runs);
     let workspace = &sandbox.config.workspace;
@@ -76,21 +76,21 @@ pub(super) fn find(sandbox: &Sandbox, id: &str) -> Result<Arc<Run>, Refusal> {
 /// `GET agent-runs/{id}`.
 pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
     let run = find(sandbox, id)?;
-    let (ended, last_seq) = run.view();
-    let ended = ended.as_ref();
+    let (end, last_seq) = run.view();
+    let end = end.as_deref();
     // Null until the run has ended (agent-runs-protocol §7.1).
-    let reported = |key| ended.map(|ended| &ended.end.data[key]);
-    let class = ended.and_then(|ended| ended.end.class);
+    let reported = |key| end.map(|end| &end.outcome.data[key]);
+    let class = end.and_then(|end| end.outcome.class);
     let rest = json!({
         "id": run.id.as_str(),
         "sessionId": run.session.as_ref().map(SessionId::as_str),
-        "status": ended.map_or("running", |ended| ended.end.status),
+        "status": end.map_or("running", |end| end.outcome.status),
         "turns": reported("turns"),
-        "durationMs": ended.map(|ended| ended.duration_ms),
+        "durationMs": end.map(|end| end.duration_ms),
         "metadata": run.spec.metadata,
         "createdAt": rfc3339(run.created),
-        "completedAt": ended.map(|ended| rfc3339(ended.at)),
-        "finalText": ended.and_then(|ended| ended.end.reply()),
+        "completedAt": end.map(|end| rfc3339(end.at)),
+        "finalText": end.and_then(|end| end.outcome.reply()),
         "lastSeq": last_seq,
         "failureReason": class.map(|class| json!({"errorClass": class})),
         "error": reported("error"),

@@ -102,9 +102,9 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
     }
     session.last_used = clock::now();
     let size = body.len() + session.spec.raw.get().len();
-    let asked = session.spec.for_message(message)?;
+    let spec_and_turn = session.spec.for_message(message)?;
     drop(sessions);
-    runs::start(sandbox, asked, Some(session_id), size)
+    runs::start(sandbox, spec_and_turn, Some(session_id), size)
 }
 
 /// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.

@@ -92,8 +92,8 @@ impl Spec {
     }
 
     fn has_identity(&self) -> bool {
-        let has_prompt = self.system_prompt.as_ref().is_some_and(|prompt| !prompt.is_empty());
-        has_prompt || self.agent_id.is_some()
+        self.agent_id.is_some()
+            || self.system_prompt.as_ref().is_some_and(|prompt| !prompt.is_empty())
     }
 
     /// The spec of one run in a session: members of the message replace those of the session,
@@ -124,8 +124,8 @@ fn unreadable(error: impl std::fmt::Debug) -> Invalid {
 
 /// The members of a body without its input, each as it was sent.
 fn without_input(body: &[u8]) -> Result<Box<RawValue>, Invalid> {
-    let body: &RawValue = serde_json::from_slice(body).map_err(unreadable)?;
-    let mut members = Members::read(body.get()).map_err(unreadable)?;
+    let text: &RawValue = serde_json::from_slice(body).map_err(unreadable)?;
+    let mut members = Members::read(text.get()).map_err(unreadable)?;
     members.0.retain(|(key, _)| !matches!(key.as_ref(), "prompt" | "messages"));
     Ok(write_object(&members.0))
 }
@@ -133,17 +133,16 @@ fn without_input(body: &[u8]) -> Result<Box<RawValue>, Invalid> {
 /// `base`, with members replaced by those of `over`.
 fn overlay(base: &RawValue, over: &RawValue) -> Result<Box<RawValue>, Invalid> {
     let mut members = Members::read(base.get()).map_err(unreadable)?;
-    let over = Members::read(over.get()).map_err(unreadable)?;
-    members.0.retain(|(key, _)| over.get(key).is_none());
-    members.0.extend(over.0);
+    let replacements = Members::read(over.get()).map_err(unreadable)?;
+    members.0.retain(|(key, _)| replacements.get(key).is_none());
+    members.0.extend(replacements.0);
     Ok(write_object(&members.0))
 }
 
 fn write_object(members: &[(Cow<'_, str>, &RawValue)]) -> Box<RawValue> {
-    let write =
-        |(key, value): &(Cow<'_, str>, &RawValue)| format!("{}:{value}", Value::from(&**key));
-    let members: Vec<String> = members.iter().map(write).collect();
-    let text = format!("{{{}}}", members.join(","));
+    let texts: Vec<String> =
+        members.iter().map(|(key, value)| format!("{}:{value}", Value::from(&**key))).collect();
+    let text = format!("{{{}}}", texts.join(","));
     RawValue::from_string(text).expect("made of whole JSON values")
 }
 

@@ -70,7 +70,8 @@ impl Reader {
             let batch = self.run.after(self.seq, BATCH);
             self.seq = batch.last;
             if !batch.bytes.is_empty() {
-                return Some((batch.bytes, (!batch.is_end).then_some(self)));
+                let rest = if batch.is_end { None } else { Some(self) };
+                return Some((batch.bytes, rest));
             }
             if batch.is_end {
                 return None;

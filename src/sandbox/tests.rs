@@ -185,11 +185,20 @@ async fn streams_resume_by_seq_and_last_seq_counts_first() {
     assert_eq!(server.stream(&run, "?lastSeq=3").await.rest().await, all[3..]);
     assert_eq!(server.stream(&run, "?lastSeq=5").await.rest().await, [] as [Value; 0]);
     let url = format!("{}/agent-runs/{run}/stream", server.base);
-    for (query, header, after) in [("", "4", 4), ("?lastSeq=2", "4", 2), ("", "x", 0)] {
+    struct Case {
+        query: &'static str,
+        header: &'static str,
+        after: usize,
+    }
+    for Case { query, header, after } in [
+        Case { query: "", header: "4", after: 4 },
+        Case { query: "?lastSeq=2", header: "4", after: 2 },
+        Case { query: "", header: "x", after: 0 },
+    ] {
         let request = server.client.get(format!("{url}{query}")).header("last-event-id", header);
         let response = request.header("x-api-key", KEY).send().await.unwrap();
         let mut stream = Stream { response, framer: Framer::new(1 << 20) };
-        assert_eq!(stream.rest().await, all[after..]);
+        assert_eq!(stream.rest().await, all[after..], "{query} {header}");
     }
     let (status, body) = server.get(&format!("/agent-runs/{run}/stream?lastSeq=x")).await;
     assert_eq!((status, &body["error"]), (400, &json!("invalid_request")));

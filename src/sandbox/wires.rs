@@ -66,28 +66,27 @@ pub struct StandIn {
     /// All events so far. A stream has those that come after it was opened.
     events: watch::Sender<Vec<Value>>,
     /// Whether the item of work was given out.
-    claimed: AtomicBool,
+    work_is_out: AtomicBool,
     posts: mpsc::Sender<Post>,
 }
 
 impl StandIn {
     /// A stand-in that reports the bridge's `posts`.
     pub fn new(wire: Wire, credential: String, posts: mpsc::Sender<Post>) -> Self {
-        let (events, claimed) = (watch::Sender::default(), AtomicBool::default());
-        Self { wire, credential, events, claimed, posts }
+        let (events, work_is_out) = (watch::Sender::default(), AtomicBool::default());
+        Self { wire, credential, events, work_is_out, posts }
     }
 
     /// Answers requests until `stop`.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let until = stop.clone();
-        let answer = move |request| {
-            let (stand_in, until) = (Arc::clone(&self), until.clone());
+        small_server::serve(&listener, LIMITS, &stop.clone(), move |request| {
+            let (stand_in, stop) = (Arc::clone(&self), stop.clone());
             async move {
-                let answer = stand_in.answer(request, until).await;
-                answer.unwrap_or_else(Refusal::into_response)
+                let reply = stand_in.answer(request, stop).await;
+                reply.unwrap_or_else(Refusal::into_response)
             }
-        };
-        small_server::serve(&listener, LIMITS, &stop, answer).await;
+        })
+        .await;
     }
 
     /// Asks for a call; returns the event that does so.
@@ -147,14 +146,14 @@ impl StandIn {
     /// The events from now on.
     fn stream(&self, stop: CancellationToken) -> Response<Body> {
         let events = self.events.subscribe();
-        let sent = events.borrow().len();
-        event_stream(stream::unfold((events, sent), move |(mut events, sent)| {
+        let position = events.borrow().len();
+        event_stream(stream::unfold((events, position), move |(mut events, position)| {
             let stop = stop.clone();
             async move {
-                let more = events.wait_for(|all| all.len() > sent);
+                let more = events.wait_for(|all| all.len() > position);
                 let text =
-                    format!("data: {}\n\n", stop.run_until_cancelled(more).await?.ok()?[sent]);
-                Some((Ok(Frame::data(Bytes::from(text))), (events, sent + 1)))
+                    format!("data: {}\n\n", stop.run_until_cancelled(more).await?.ok()?[position]);
+                Some((Ok(Frame::data(Bytes::from(text))), (events, position + 1)))
             }
         }))
     }
@@ -164,8 +163,8 @@ impl StandIn {
         let item = json!({ "id": ID, "type": "work", "data": { "type": "session", "id": ID } });
         match (method, rest) {
             (&Method::GET, ["poll"]) => {
-                let is_taken = self.claimed.swap(true, Ordering::Relaxed);
-                return Ok(good(if is_taken { &Value::Null } else { &item }));
+                let again = self.work_is_out.swap(true, Ordering::Relaxed);
+                return Ok(good(if again { &Value::Null } else { &item }));
             }
             (&Method::POST, [ID, "ack"]) => self.report(Meaning::Claim, parts, body)?,
             (&Method::POST, [ID, "stop"]) => self.report(Meaning::Stop, parts, body)?,
@@ -183,7 +182,7 @@ impl StandIn {
     /// Takes the answers of calls. Those of Claude become events of the session.
     fn take_answers(&self, parts: &Parts, body: &[u8]) -> Reply {
         let whole: Value = serde_json::from_slice(body).unwrap_or_default();
-        let (asked, answered, answers) = match self.wire {
+        let (call_key, answer_key, answers) = match self.wire {
             Wire::HsafaV3 => ("toolCallId", "callId", vec![&whole]),
             Wire::Claude => {
                 let events = whole["events"].as_array().into_iter().flatten();
@@ -192,9 +191,8 @@ impl StandIn {
         };
         let mut meaning = Meaning::Result;
         for answer in &answers {
-            let id = &answer[answered];
-            let is_known = self.events.borrow().iter().any(|event| event[asked] == *id);
-            if !id.is_string() || !is_known {
+            let id = &answer[answer_key];
+            if !id.is_string() || !self.events.borrow().iter().any(|event| event[call_key] == *id) {
                 return Err(Refusal::not_found(format!("there is no call {id}")));
             }
             if answer["is_error"] == true || !answer["result"]["error"].is_null() {
@@ -210,8 +208,9 @@ impl StandIn {
 
     fn report(&self, meaning: Meaning, parts: &Parts, body: &[u8]) -> Result<(), Refusal> {
         let (path, body) = (parts.uri.to_string(), String::from_utf8_lossy(body).into_owned());
-        let sent = self.posts.try_send(Post { meaning, path, body });
-        sent.map_err(|_full| Refusal::full("too many answers wait to be shown"))
+        self.posts
+            .try_send(Post { meaning, path, body })
+            .map_err(|_full| Refusal::full("too many answers wait to be shown"))
     }
 }
 

@@ -188,6 +188,38 @@ mod tests {
     }
 
     #[test]
+    fn note_of_another_version_is_believed_where_it_can_be_read() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            is_believed: bool,
+        }
+        for Case { name, text, is_believed } in [
+            Case {
+                name: "an earlier one",
+                text: r#"{"urls":["http://127.0.0.1:1"],"stateDir":"/var/lib/bridge"}"#,
+                is_believed: true,
+            },
+            Case {
+                name: "one with a member that is not known",
+                text: r#"{"urls":["http://127.0.0.1:1"],"stateDir":"/var/lib/bridge","version":"9"}"#,
+                is_believed: true,
+            },
+            Case {
+                name: "one in another form",
+                text: r#"{"urls":[{"http":1}],"stateDir":"/var/lib/bridge"}"#,
+                is_believed: false,
+            },
+        ] {
+            let dir = TempDir::new().unwrap();
+            let notes = dir.path().join("notes");
+            let note = Note::leave(&notes, &daemon(dir.path())).unwrap();
+            fs::write(&note.path, text).unwrap();
+            assert_eq!(running(&notes).len(), usize::from(is_believed), "{name}");
+        }
+    }
+
+    #[test]
     fn note_without_an_address_is_not_believed() {
         let dir = TempDir::new().unwrap();
         let notes = dir.path().join("notes");

@@ -21,6 +21,73 @@ fn a_token_is_made_once_and_private() {
     assert_eq!(mode("") & 0o777, 0o700);
 }
 
+/// The modes of the directory and of its files, and what is told of them.
+struct Modes {
+    dir: u32,
+    token: u32,
+    operator: u32,
+    told: Option<&'static str>,
+}
+
+const MODES: [Modes; 13] = [
+    Modes { dir: 0o700, token: 0o600, operator: 0o600, told: None },
+    Modes { dir: 0o755, token: 0o600, operator: 0o600, told: None },
+    // Nobody else gets as far as the files.
+    Modes { dir: 0o700, token: 0o644, operator: 0o644, told: None },
+    // Who may write them now may have written them before the directory was closed.
+    Modes {
+        dir: 0o700,
+        token: 0o666,
+        operator: 0o600,
+        told: Some("can write PATH/token (mode 0666)"),
+    },
+    Modes {
+        dir: 0o700,
+        token: 0o600,
+        operator: 0o620,
+        told: Some("can write PATH/operator (mode 0620)"),
+    },
+    Modes {
+        dir: 0o750,
+        token: 0o660,
+        operator: 0o600,
+        told: Some("can write PATH/token (mode 0660)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o644,
+        operator: 0o600,
+        told: Some("can read PATH/token (mode 0644)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o600,
+        operator: 0o604,
+        told: Some("can read PATH/operator (mode 0604)"),
+    },
+    Modes {
+        dir: 0o755,
+        token: 0o600,
+        operator: 0o606,
+        told: Some("can write PATH/operator (mode 0606)"),
+    },
+    // A group may have the token that apps use.
+    Modes { dir: 0o750, token: 0o640, operator: 0o600, told: None },
+    Modes {
+        dir: 0o750,
+        token: 0o640,
+        operator: 0o640,
+        told: Some("can read PATH/operator (mode 0640)"),
+    },
+    Modes {
+        dir: 0o770,
+        token: 0o600,
+        operator: 0o600,
+        told: Some("can replace files in PATH (mode 0770)"),
+    },
+    Modes { dir: 0o1777, token: 0o600, operator: 0o600, told: None },
+];
+
 #[test]
 fn file_that_other_users_can_read_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -32,24 +99,7 @@ fn file_that_other_users_can_read_is_told() {
         let path = state.path().join(name);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    for (dir, token, operator, told) in [
-        (0o700, 0o600, 0o600, None),
-        (0o755, 0o600, 0o600, None),
-        // Nobody else gets as far as the files.
-        (0o700, 0o644, 0o644, None),
-        // Who may write them now may have written them before the directory was closed.
-        (0o700, 0o666, 0o600, Some("can write PATH/token (mode 0666)")),
-        (0o700, 0o600, 0o620, Some("can write PATH/operator (mode 0620)")),
-        (0o750, 0o660, 0o600, Some("can write PATH/token (mode 0660)")),
-        (0o755, 0o644, 0o600, Some("can read PATH/token (mode 0644)")),
-        (0o755, 0o600, 0o604, Some("can read PATH/operator (mode 0604)")),
-        (0o755, 0o600, 0o606, Some("can write PATH/operator (mode 0606)")),
-        // A group may have the token that apps use.
-        (0o750, 0o640, 0o600, None),
-        (0o750, 0o640, 0o640, Some("can read PATH/operator (mode 0640)")),
-        (0o770, 0o600, 0o600, Some("can replace files in PATH (mode 0770)")),
-        (0o1777, 0o600, 0o600, None),
-    ] {
+    for Modes { dir, token, operator, told } in MODES {
         for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
             set(name, mode);
         }
@@ -195,6 +245,51 @@ fn damaged_refresh_token_is_told_and_the_configured_one_used() {
         let [told] = &state.replaced()[..] else { panic!("{damage:?}") };
         assert!(told.message.contains(REFRESH_TOKEN), "{}", told.message);
     }
+}
+
+#[test]
+fn file_of_another_version_is_read_as_far_as_it_is_known() {
+    struct Case {
+        name: &'static str,
+        text: &'static str,
+        token: Option<&'static str>,
+    }
+    for Case { name, text, token } in [
+        Case {
+            name: "an earlier refresh token",
+            text: "{\"of\":\"x\",\"refreshToken\":\"next\"}\n",
+            token: Some("next"),
+        },
+        Case {
+            name: "one with a member that is not known",
+            text: "{\"of\":\"x\",\"refreshToken\":\"next\",\"expires\":5}\n",
+            token: Some("next"),
+        },
+        Case {
+            name: "the replacement of another token",
+            text: "{\"of\":\"y\",\"refreshToken\":\"next\"}\n",
+            token: None,
+        },
+        Case { name: "one in another form", text: "{\"of\":\"x\",\"tokens\":[]}\n", token: None },
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        fs::write(dir.path().join(REFRESH_TOKEN), text).unwrap();
+        let stored = state.refresh_token("x").unwrap();
+        assert_eq!(stored.as_ref().map(|token| token.expose_secret()), token, "{name}");
+        state.write_refresh_token("x", &"last".to_owned().into()).unwrap();
+        let written = fs::read_to_string(dir.path().join(REFRESH_TOKEN)).unwrap();
+        assert_eq!(written, "{\"of\":\"x\",\"refreshToken\":\"last\"}\n", "{name}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::new(dir.path().to_owned());
+    // A secret is a line of text in every version, and is never written again.
+    let secret = format!("mbt_{}\n", "7".repeat(64));
+    fs::write(dir.path().join(TOKEN), &secret).unwrap();
+    assert_eq!(state.token().unwrap().expose_secret(), secret.trim());
+    assert_eq!(fs::read_to_string(dir.path().join(TOKEN)).unwrap(), secret);
+    fs::write(dir.path().join(LISTEN), "http://127.0.0.1:1\nhttp://[::1]:2\n").unwrap();
+    assert_eq!(state.listen().unwrap(), ["http://127.0.0.1:1", "http://[::1]:2"]);
 }
 
 /// Nothing writes to the pipe, so that a reader would wait for ever.

@@ -15,7 +15,7 @@ use super::rate_limit::AnnouncedBudget;
 use super::{SendError, Upstream, UpstreamCredential, retry_after};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
-use crate::metrics::Answered;
+use crate::metrics::AnswerClass;
 use crate::model::Trace;
 use crate::{clock, http_client};
 
@@ -187,8 +187,8 @@ impl Upstream {
         });
         let outcome = timeout_at(deadline, exchange).await;
         let label = match &outcome {
-            Ok(Ok(response)) => Answered::from_status(response.status()),
-            Ok(Err(_)) | Err(_) => Answered::Nothing,
+            Ok(Ok(response)) => AnswerClass::from_status(response.status()),
+            Ok(Err(_)) | Err(_) => AnswerClass::Nothing,
         };
         self.posts.answered.of(label).inc();
         if is_shared && outcome.as_ref().is_ok_and(Result::is_err) {

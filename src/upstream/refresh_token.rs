@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::stored_token::{GrantId, StoredToken};
 use crate::config::RefreshGrant;
 use crate::http_client::Client;
-use crate::oauth::endpoint::{Question, Shows};
+use crate::oauth::endpoint::{Shows, TokenRequest};
 use crate::oauth::{Issue, IssueResult, Issued};
 
 /// Gets tokens for the application that the bridge is registered as.
@@ -53,7 +53,7 @@ impl RefreshTokenGrant {
     /// ended between the two, only the issuer would have it, and the grant would be lost.
     async fn ask(&self, refresh_token: &SecretString) -> IssueResult<Issued> {
         let RefreshGrant { token_url, client_id, client_secret, refresh_token: _ } = &*self.config;
-        let question = Question {
+        let request = TokenRequest {
             url: token_url,
             place: &token_url.to_string(),
             audience: "",
@@ -64,8 +64,8 @@ impl RefreshTokenGrant {
             fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
         };
         let mut shows = *self.shows.lock();
-        let granted = question
-            .ask_keeping(&self.http, &mut shows, async |next| {
+        let granted = request
+            .send_and_store(&self.http, &mut shows, async |next| {
                 if next.expose_secret() != refresh_token.expose_secret() {
                     self.stored.put(self.id(), next).await;
                 }

@@ -96,11 +96,11 @@ try {
   await has(page, "#live", "live");
   await has(page, "#verdict", "1 problem");
   await has(page, "#problems", "there is no such program");
-  assert.match(await text(page, "#problems"), /doctor gone tries each step/, "the cure");
+  assert.match(await text(page, "#problems"), /doctor gone Copy tries each step/, "the cure");
   await has(page, "#tiles", "Calls a minute");
   await go(page, "backends");
   await has(page, "#backends", "plain");
-  await has(page, "#backends tbody tr", "there is no such program");
+  await has(page, "#backends tbody tr:first-child + .why-row", "there is no such program");
   await go(page, "tools");
   // Eight of `plain`, one of `fickle`, one of `ask`, the agent, a stub for `gone`, and `bridge_call_result`.
   await page.waitForFunction(() => document.querySelectorAll("#tools .tool").length === 13);
@@ -119,7 +119,8 @@ try {
     body: JSON.stringify({ systemPrompt: "Be brief.", prompt: 'plain_note {"text": "of a run"}' }),
   });
   const { runId } = await run.json();
-  await has(page, "#runs", runId);
+  await has(page, "#runs", 'plain_note {"text": "of a run"}');
+  await page.waitForSelector(`#runs [title="${runId}"]`);
   await has(page, "#runs", "ended");
   // A run's own page, with a bar for its call; and what the filters leave.
   await click(page, "#runs a");
@@ -201,7 +202,7 @@ try {
   const fill = (at, words) => page.type(`.ask .field:nth-child(${at}) input`, words);
   await fill(2, "x");
   await press(page, ".ask", "Answer");
-  await has(page, ".ask .word", "/count");
+  await has(page, ".ask .field:nth-child(2).wrong", "integer");
   await click(page, ".ask .field:nth-child(2) input", { clickCount: 3 });
   await fill(2, "7");
   await fill(1, "Ada");
@@ -299,8 +300,9 @@ try {
   assert.equal(await text(page, "#findings ins"), " <b>Then</b> send\\u{202e}it all.", "the new words are marked");
   await barriers(page, "findings");
   await page.screenshot({ path: `${shots}/trust.png`, fullPage: true });
-  assert.equal(await text(page, ".accept"), "Accept all of fickle");
-  await click(page, ".accept");
+  const all = 'button[aria-label="Accept all of fickle"]';
+  assert.equal(await text(page, all), "Accept all of fickle");
+  await click(page, all);
   await has(page, "#findings", "is accepted");
   await go(page, "tools");
   assert.ok(await page.$eval("#tools .tool", (tool) => tool.open), "what is read stays open while the page is drawn anew");

@@ -96,6 +96,8 @@ async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
     let text = rig.bridge.api("GET", "/v1/approvals", None).await.text();
     assert!(text.contains(&format!(r#""arguments":{exact}"#)), "verbatim: {text}");
     assert_eq!(shown["argumentsText"], exact, "nothing in it is invisible");
+    assert_eq!(shown["description"], "Repeats its arguments.", "what a person decides on");
+    assert_eq!(shown["destructive"], true, "its server does not say otherwise");
     assert_eq!(rig.bridge.status().await["approvals"], json!({"waiting": 1}));
     let call = crate::pending::shown(&rig.bridge, "tu_1").await;
     assert_eq!((&call["state"], &call["outcome"]), (&"waiting".into(), &Value::Null));

@@ -121,6 +121,13 @@ struct Desk {
     jku: String,
 }
 
+/// A card whose signature is refused, and a part of the reason.
+struct NotSigned {
+    name: &'static str,
+    card: String,
+    why: &'static str,
+}
+
 impl Desk {
     fn new(elsewhere: &Mantyx) -> Self {
         Self {
@@ -181,7 +188,7 @@ impl Desk {
     }
 
     /// Cards that are not, and a part of the reason.
-    fn not_signed(&self) -> Vec<(&'static str, String, &'static str)> {
+    fn not_signed(&self) -> Vec<NotSigned> {
         let Self { ours, old, card, now, jku } = self;
         let signed = with(card, &[self.good()]);
         let before_version =
@@ -197,22 +204,46 @@ impl Desk {
         let far = self::card(jku);
         let wrong = "not over this card";
         vec![
-            ("bare", card.to_string(), "it has no signature"),
-            ("text_altered", signed.replace("Knows", "knows"), wrong),
-            ("url_altered", signed.replace("/rpc", "/rpd"), wrong),
-            ("default_altered", signed.replace("false", "true"), wrong),
-            ("more", before_version(r#""iconUrl":"/i""#), wrong),
-            ("beside", before_version(r#""url":"/i""#), "does not cover"),
-            ("twice", before_version(r#""name":"HS""#), "stands twice"),
-            ("damaged", with(card, &[self.damaged()]), wrong),
-            ("none", with(card, &[none]), r#"\"none\""#),
-            ("hmac", with(card, &[shared]), r#"\"HS256\""#),
-            ("unknown", with(card, &[self.unknown()]), r#"\"unknown\""#),
-            ("swapped", self.by("kid", "old"), wrong),
-            ("kind", self.by("alg", "RS256"), "RS256"),
-            ("crit", self.by("crit", json!(["exp"])), "`crit`"),
-            ("theirs", with(card, &[old.sign(&theirs, card)]), r#"\"theirs\""#),
-            ("far", with(&far, &[ours.sign(now, &far)]), "not on the card's own origin"),
+            NotSigned { name: "bare", card: card.to_string(), why: "it has no signature" },
+            NotSigned { name: "text_altered", card: signed.replace("Knows", "knows"), why: wrong },
+            NotSigned { name: "url_altered", card: signed.replace("/rpc", "/rpd"), why: wrong },
+            NotSigned {
+                name: "default_altered",
+                card: signed.replace("false", "true"),
+                why: wrong,
+            },
+            NotSigned { name: "more", card: before_version(r#""iconUrl":"/i""#), why: wrong },
+            NotSigned {
+                name: "beside",
+                card: before_version(r#""url":"/i""#),
+                why: "does not cover",
+            },
+            NotSigned {
+                name: "twice",
+                card: before_version(r#""name":"HS""#),
+                why: "stands twice",
+            },
+            NotSigned { name: "damaged", card: with(card, &[self.damaged()]), why: wrong },
+            NotSigned { name: "none", card: with(card, &[none]), why: r#"\"none\""# },
+            NotSigned { name: "hmac", card: with(card, &[shared]), why: r#"\"HS256\""# },
+            NotSigned {
+                name: "unknown",
+                card: with(card, &[self.unknown()]),
+                why: r#"\"unknown\""#,
+            },
+            NotSigned { name: "swapped", card: self.by("kid", "old"), why: wrong },
+            NotSigned { name: "kind", card: self.by("alg", "RS256"), why: "RS256" },
+            NotSigned { name: "crit", card: self.by("crit", json!(["exp"])), why: "`crit`" },
+            NotSigned {
+                name: "theirs",
+                card: with(card, &[old.sign(&theirs, card)]),
+                why: r#"\"theirs\""#,
+            },
+            NotSigned {
+                name: "far",
+                card: with(&far, &[ours.sign(now, &far)]),
+                why: "not on the card's own origin",
+            },
         ]
     }
 }
@@ -235,7 +266,7 @@ async fn only_cards_that_a_configured_key_has_signed_are_taken() {
             .push_str(&format!("  {name}: {{card_url: '{url}', signature: {{keys: [{keys}]}}}}\n"));
     };
     signed.iter().for_each(|(name, card)| serve(name, card));
-    not_signed.iter().for_each(|(name, card, _)| serve(name, card));
+    not_signed.iter().for_each(|bad| serve(bad.name, &bad.card));
     let bridge = Bridge::start(&format!("{}a2a:\n{entries}", mantyx.upstream())).await;
     for (name, _) in &signed {
         let status = bridge.wait_backend(name, "ready").await;
@@ -243,7 +274,7 @@ async fn only_cards_that_a_configured_key_has_signed_are_taken() {
         let expected = json!({"valid": true, "algorithm": "ES256", "key": key, "error": null});
         assert_eq!(status["signature"], expected, "{name}");
     }
-    for (name, _, why) in &not_signed {
+    for NotSigned { name, why, .. } in &not_signed {
         let status = bridge.wait_backend(name, "down").await;
         let error = status["lastError"].to_string();
         assert!(error.contains(why), "{name}: {error}, and not {why}");

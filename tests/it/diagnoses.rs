@@ -173,13 +173,22 @@ async fn misdeeds_of_a_server_that_has_been_ready_are_named() {
         peers::hostile_mcp(&["--later", "zero"])
     );
     let bridge = Bridge::start(&config).await;
-    for (name, message, cure) in [
-        ("framed", "frames messages with Content-Length", "one message a line"),
-        (
-            "constant",
-            "its responses have the id 0, whatever the request's id is",
-            "pdate the server",
-        ),
+    struct Case {
+        name: &'static str,
+        message: &'static str,
+        cure: &'static str,
+    }
+    for Case { name, message, cure } in [
+        Case {
+            name: "framed",
+            message: "frames messages with Content-Length",
+            cure: "one message a line",
+        },
+        Case {
+            name: "constant",
+            message: "its responses have the id 0, whatever the request's id is",
+            cure: "pdate the server",
+        },
     ] {
         bridge.wait_backend(name, "ready").await;
         bridge.api("POST", &format!("/v1/backends/{name}/refresh"), Some("{}")).await;
@@ -187,7 +196,10 @@ async fn misdeeds_of_a_server_that_has_been_ready_are_named() {
         let error = degraded["lastError"].as_str().unwrap_or_default();
         assert!(error.contains(message), "{name}: {error}");
         let [told, what_to_do] = problem(&bridge.status().await, name);
-        assert!(told.contains(message) && what_to_do.contains(cure), "{told}; {what_to_do}");
+        assert!(
+            told.contains(message) && what_to_do.contains(cure),
+            "{name}: {told}; {what_to_do}"
+        );
     }
 }
 

@@ -137,9 +137,10 @@ async fn a_call_of_another_replica_is_the_bridges() {
     let it = two().await;
     it.mantyx.script(Script::one_call("tu_1", "plain", "plain_hang", "{}"));
     let run = submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
-    wait::soon("the call should be under way", async || {
-        let status = ask(&it.one, "a", "GET", "/v1/status", "").await.expect(200);
-        (status["backends"][0]["callsInFlight"] == 1).then_some(())
+    // A call counts as in flight before it is recorded, and the other replica reads the record.
+    wait::soon("the other replica should know the call", async || {
+        let shown = ask(&it.two, "a", "GET", &format!("/v1/runs/{run}"), "").await.expect(200);
+        (shown["calls"] == 1).then_some(())
     })
     .await;
     let results = format!("{API}/agent-runs/{run}/tool-results");

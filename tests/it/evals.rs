@@ -299,12 +299,21 @@ async fn an_eval_of_another_app_is_not_there() {
     rig.mantyx.answer("tu_1").await;
     let id = run["runId"].as_str().expect("an id");
     let result = r#"{"toolUseId":"tu_x","result":"no"}"#;
-    for (method, target, body) in [
-        ("GET", format!("{API}/eval-runs/{id}/stream"), None),
-        ("POST", format!("{API}/eval-runs/{id}/cancel"), Some("{}")),
-        ("POST", format!("{API}/agent-runs/run_a/tool-results"), Some(result)),
-        ("POST", format!("{API}/agent-runs/run_a/cancel"), Some("{}")),
-        ("GET", format!("/v1/runs/{id}"), None),
+    struct Case {
+        method: &'static str,
+        target: String,
+        body: Option<&'static str>,
+    }
+    for Case { method, target, body } in [
+        Case { method: "GET", target: format!("{API}/eval-runs/{id}/stream"), body: None },
+        Case { method: "POST", target: format!("{API}/eval-runs/{id}/cancel"), body: Some("{}") },
+        Case {
+            method: "POST",
+            target: format!("{API}/agent-runs/run_a/tool-results"),
+            body: Some(result),
+        },
+        Case { method: "POST", target: format!("{API}/agent-runs/run_a/cancel"), body: Some("{}") },
+        Case { method: "GET", target: format!("/v1/runs/{id}"), body: None },
     ] {
         send("two", method, &target, body).await.expect_error(404);
     }

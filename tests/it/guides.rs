@@ -17,6 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    cli,
     http::Request,
     peers::{self, debian},
     ports,
@@ -86,7 +87,7 @@ impl User {
         let dir = TempDir::new().expect("the temporary directory is writable");
         let port = ports::free().port();
         let home = dir.path().join("home");
-        fs::create_dir(&home).expect("a new directory");
+        fs::create_dir_all(home.join("bin")).expect("a new directory");
         fs::create_dir(dir.path().join("work")).expect("a new directory");
         Self { port, home, bridge: None, dir }
     }
@@ -102,7 +103,8 @@ impl User {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let binary = Path::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
-        let mut path = vec![binary.parent().expect("a directory").to_owned()];
+        let mut path =
+            vec![self.home.join("bin"), binary.parent().expect("a directory").to_owned()];
         path.push(peers::fetch::python().with_file_name(""));
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         path = debian::with(path, &[("curl", "curl"), ("openssl", "openssl")]);
@@ -185,6 +187,10 @@ pub(crate) async fn follow_with(page: &str, others: &[(&str, &str)]) -> User {
         let config = fs::read_to_string(peers::repository("bridge.yaml")).expect("a file of ours");
         fs::write(user.work().join("bridge.yaml"), user.here(&config)).expect("an empty directory");
     }
+    if page == "docs/laptop.md" {
+        // Its reader has Claude Code.
+        cli::laptop::put_client("claude", &user.home.join("bin"));
+    }
     let mut printed = String::new();
     for block in blocks(&text) {
         match block {
@@ -241,6 +247,26 @@ fn a_page_is_read_as_it_is_written() {
 #[tokio::test]
 async fn the_readme() {
     follow("README.md").await;
+}
+
+/// The servers of npm and PyPI are others' work, and slow to fetch.
+#[tokio::test]
+async fn laptop() {
+    let text = fs::read_to_string(peers::repository("docs/laptop.md")).expect("a page");
+    let (_, list) = text.split_once("mcpServers\": {").expect("its list of servers");
+    let entries: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split_once("{\"command\"").map(|(_, entry)| entry))
+        .filter_map(|entry| entry.split_once(']').map(|(command, _)| command))
+        .collect();
+    assert_eq!(entries.len(), 8, "{entries:?}");
+    let mut others: Vec<(&str, &str)> = entries
+        .iter()
+        .map(|entry| (*entry, ": \"mantyx-bridge\", \"args\": [\"demo-mcp-server\""))
+        .collect();
+    // The configuration of a page's reader is in the directory.
+    others.push(("init --user ", "init "));
+    follow_with("docs/laptop.md", &others).await;
 }
 
 #[tokio::test]
@@ -323,6 +349,7 @@ fn every_guide_is_followed() {
         }
         let name = entry.file_name().into_string().expect("a plain name");
         let is_followed = here.contains(&format!("follow(\"docs/{name}\")"))
+            || name == "laptop.md" && here.contains("follow_with(\"docs/laptop.md\"")
             || runtimes.contains(&format!("check_page(\"docs/{name}\""));
         assert!(is_followed, "{name} is a guide that no test follows");
     }

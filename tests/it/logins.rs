@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     bridge::{self, Bridge},
     http::{Answer, Request},
+    metrics::WITH_LOGINS,
     peers::{self, Peer, fetch, repository},
     wait,
 };
@@ -213,6 +214,31 @@ async fn tokens_of_two_seconds_under_64_calls_at_once_are_renewed_without_a_reus
     let world = scene.world(json!({})).await;
     assert_eq!(world["reuses"], 0, "{world}");
     assert_eq!(scene.logins().await[0]["state"], "ok");
+}
+
+#[tokio::test]
+async fn metrics_show_the_state_of_a_login_and_the_exchanges_of_its_token() {
+    let scene = Scene::start(3600).await;
+    let needed = "mantyx_bridge_login_needed{backend=\"notion\"} 1";
+    wait::soon("the backend should need a login", async || {
+        scene.bridge.api("GET", "/metrics", None).await.text().contains(needed).then_some(())
+    })
+    .await;
+    scene.log_in().await;
+    scene.world(json!({ "expire": true })).await;
+    scene.call().await;
+    let page = scene.bridge.api("GET", "/metrics", None).await.text();
+    for name in WITH_LOGINS {
+        assert!(page.contains(&format!("# TYPE {name} ")), "{name}: {page}");
+    }
+    for series in [
+        "mantyx_bridge_logins{backend=\"notion\",state=\"ok\"} 1",
+        "mantyx_bridge_logins{backend=\"notion\",state=\"ended\"} 0",
+        "mantyx_bridge_login_refreshes_total{backend=\"notion\",outcome=\"renewed\"} 1",
+        "mantyx_bridge_login_needed{backend=\"notion\"} 0",
+    ] {
+        assert!(page.contains(&format!("\n{series}\n")), "{series}: {page}");
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,8 @@ mod wait;
 
 // The tests.
 #[cfg(test)]
+mod a2a_answers;
+#[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
 mod activation;

@@ -181,21 +181,42 @@ async fn mistake_of_a_client_is_told_in_the_protocols_own_words() {
     let old = stateless.post(ping).header("MCP-Protocol-Version", "1999-01-01");
     let unnamed = stateless
         .post(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{META}}}}}"#));
-    for (request, status, code) in [
-        (session.post("{"), 400, -32700),
-        (session.post("[]"), 400, -32600),
-        (stateless.post(ping), 400, -32600),
-        (gone.post(ping), 404, -32600),
-        (old, 400, -32022),
-        (unnamed, 400, -32020),
-        (session.call(1, "nope", ""), 200, -32601),
-        (stateless.call(1, "nope", ""), 404, -32601),
-        (session.call(1, "tools/call", r#""name":"nope""#), 200, -32602),
-        (session.call(1, "tools/call", r#""arguments":{}"#), 200, -32602),
-        (session.call(1, "tools/call", r#""name":"plain_args","arguments":[]"#), 200, -32602),
-        (session.call(1, "tools/list", r#""cursor":"2""#), 200, -32602),
-        (gone.request("GET"), 404, -32600),
-        (gone.request("DELETE"), 404, -32600),
+    struct Case {
+        request: Request,
+        status: u16,
+        code: i64,
+    }
+    for Case { request, status, code } in [
+        Case { request: session.post("{"), status: 400, code: -32700 },
+        Case { request: session.post("[]"), status: 400, code: -32600 },
+        Case { request: stateless.post(ping), status: 400, code: -32600 },
+        Case { request: gone.post(ping), status: 404, code: -32600 },
+        Case { request: old, status: 400, code: -32022 },
+        Case { request: unnamed, status: 400, code: -32020 },
+        Case { request: session.call(1, "nope", ""), status: 200, code: -32601 },
+        Case { request: stateless.call(1, "nope", ""), status: 404, code: -32601 },
+        Case {
+            request: session.call(1, "tools/call", r#""name":"nope""#),
+            status: 200,
+            code: -32602,
+        },
+        Case {
+            request: session.call(1, "tools/call", r#""arguments":{}"#),
+            status: 200,
+            code: -32602,
+        },
+        Case {
+            request: session.call(1, "tools/call", r#""name":"plain_args","arguments":[]"#),
+            status: 200,
+            code: -32602,
+        },
+        Case {
+            request: session.call(1, "tools/list", r#""cursor":"2""#),
+            status: 200,
+            code: -32602,
+        },
+        Case { request: gone.request("GET"), status: 404, code: -32600 },
+        Case { request: gone.request("DELETE"), status: 404, code: -32600 },
     ] {
         let said = format!("{request:?}");
         let answer = request.answer(addr).await;

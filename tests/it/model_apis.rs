@@ -214,7 +214,15 @@ async fn a_kill_in_the_middle_of_a_call_leaves_its_outcome_unknown() {
     let mut rig = Harness::start().await;
     let hang = r#"{"toolUseId":"1","name":"plain_hang","args":{}}"#;
     let calls = format!("[{},{}]", slow("/nowhere/at/all"), slow("/nowhere/else"));
-    for (count, target, body) in [(1, "/v1/tool-calls", hang), (3, CHAT, calls.as_str())] {
+    struct Case<'a> {
+        count: usize,
+        target: &'static str,
+        body: &'a str,
+    }
+    for Case { count, target, body } in [
+        Case { count: 1, target: "/v1/tool-calls", body: hang },
+        Case { count: 3, target: CHAT, body: calls.as_str() },
+    ] {
         let mut asked = JoinSet::new();
         asked.spawn(keyed(&rig.bridge, target, target, body).send(rig.bridge.addr()));
         rig.wait_executions(count).await;
@@ -230,8 +238,8 @@ async fn a_kill_in_the_middle_of_a_call_leaves_its_outcome_unknown() {
                 None => vec![&again["error"]],
             };
             let is_unknown = |said: &&Value| said.as_str().unwrap().contains("OUTCOME_UNKNOWN: ");
-            assert!(said.len() == count.min(2) && said.iter().all(is_unknown), "{again}");
+            assert!(said.len() == count.min(2) && said.iter().all(is_unknown), "{target}: {again}");
         }
-        assert_eq!(rig.executions().len(), count, "never made again");
+        assert_eq!(rig.executions().len(), count, "{target}: never made again");
     }
 }

@@ -247,12 +247,17 @@ async fn a_trace_is_begun_where_none_came() {
     let request = |route: &str| named(&all, &format!("POST {route}"));
     let message = request("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages");
     let mut traces = Vec::new();
-    for (request, id, told) in [
-        (message, "tu_1", of_message),
-        (request("/v1/runs"), "tu_2", of_run),
-        (request("/v1/tool-calls"), "tu_3", by_hand),
+    struct Case {
+        request: Span,
+        id: &'static str,
+        told: String,
+    }
+    for Case { request, id, told } in [
+        Case { request: message, id: "tu_1", told: of_message },
+        Case { request: request("/v1/runs"), id: "tu_2", told: of_run },
+        Case { request: request("/v1/tool-calls"), id: "tu_3", told: by_hand },
     ] {
-        assert_eq!(request.text("parent"), "", "it begins the trace");
+        assert_eq!(request.text("parent"), "", "{id} begins the trace");
         let own: Vec<Span> = all
             .iter()
             .filter(|span| span.text("trace") == request.text("trace"))
@@ -263,7 +268,7 @@ async fn a_trace_is_begun_where_none_came() {
         assert_eq!(call.attribute("mantyx.tool_use_id"), id);
         let dispatch = named(&own, "dispatch bad");
         dispatch.is_in(&call);
-        assert!(told.contains(&format!(r#""traceparent":"{}""#, dispatch.told())), "{told}");
+        assert!(told.contains(&format!(r#""traceparent":"{}""#, dispatch.told())), "{id}: {told}");
         traces.push(request.text("trace").to_owned());
     }
     traces.sort();

@@ -1,6 +1,6 @@
 //! The status page: who sees it, and what it is in a real browser.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::{
     owners::{Apps, token},
     peers,
     sse::Stream,
-    wait::soon,
+    wait::{soon, until},
 };
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -345,6 +345,111 @@ async fn page_works_in_a_browser() {
     look("page.mjs", &bridge, &[&shots, &catalog]).await;
 }
 
+/// The operator's work: approvals, backends, trust, calls and runs, at three widths.
+#[tokio::test]
+async fn page_acts_for_the_operator() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let plain = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "approve: [args, fail]");
+    let catalog = dir.path().join("catalog.json");
+    let description = "Reads what there is, and tells it in the order in which it was written. ";
+    let input = json!({ "type": "object", "properties": { "a": {}, "b": {}, "c": {} } });
+    let tool =
+        json!({ "name": "read", "inputSchema": input, "description": description.repeat(8) });
+    fs::write(&catalog, json!({ "tools": [tool] }).to_string()).expect("writable");
+    let fickle = peers::with(&peers::changing(&catalog, &[]), "pin: enforce");
+    let ask = peers::eliciting();
+    let config = format!(
+        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  fickle: {fickle}\n  \
+         ask: {ask}\n  gone: {{command: /nonexistent/program}}\n"
+    );
+    let bridge = Bridge::ready(&config).await;
+    for name in ["plain", "fickle", "ask"] {
+        bridge.wait_backend(name, "ready").await;
+    }
+    bridge.wait_backend("gone", "down").await;
+    look("acts.mjs", &bridge, &[&catalog]).await;
+}
+
+#[tokio::test]
+async fn page_of_a_bridge_that_is_gone_says_so_and_names_the_cure_after_a_restart() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let mut bridge = Bridge::ready("upstream: {sandbox: true}\n").await;
+    let signal = dir.path().join("seen");
+    let process = bridge.process().pid().as_raw_nonzero().to_string();
+    let file = bridge.config_path();
+    let script = browser("gone.mjs", &bridge, &[&file, Path::new(&process), &signal]);
+    let restart = async {
+        let seen = async || signal.exists().then_some(());
+        until("the page says that the bridge is gone", BROWSER, seen).await;
+        bridge.kill9();
+        bridge.restart().await;
+    };
+    futures_util::join!(done(script), restart);
+}
+
+/// The operator disables, enables and restarts backends; an app does not.
+#[tokio::test]
+async fn backend_is_disabled_until_enabled_and_only_by_the_operator() {
+    let rig = Harness::start().await;
+    let bridge = &rig.bridge;
+    let as_operator = async |target: &str| {
+        let request =
+            bridge.request("POST", target).header("X-Bridge-Operator", &bridge.operator());
+        request.answer(bridge.addr()).await
+    };
+    for verb in ["disable", "enable", "restart"] {
+        let target = format!("/v1/backends/plain/{verb}");
+        let by_app = bridge.api("POST", &target, None).await;
+        assert_eq!(by_app.expect(403)["error"], "operator_only", "{verb}");
+        let cookie = session_and_key(bridge, &bridge.operator()).await.0;
+        let keyless = Request::new("POST", &target)
+            .header("Cookie", &cookie)
+            .header("Origin", &bridge.url())
+            .answer(bridge.addr())
+            .await;
+        assert_eq!(keyless.status, 401, "{verb}");
+        assert_eq!(as_operator(&format!("/v1/backends/nobody/{verb}")).await.status, 404, "{verb}");
+    }
+    assert_eq!(bridge.backend("plain").await["state"], "ready", "nothing has happened");
+    assert_eq!(as_operator("/v1/backends/plain/disable").await.expect(200)["state"], "disabled");
+    let call = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"x"}}"#;
+    let refused = bridge.api("POST", "/v1/tool-calls", Some(call)).await.text();
+    assert!(refused.contains("disabled"), "{refused}");
+    assert!(rig.executions().is_empty());
+    let status = bridge.status().await;
+    let mut problems = status["problems"].as_array().expect("a list").iter();
+    assert!(problems.all(|problem| problem["subject"] != "plain"), "{status}");
+    bridge.api("POST", "/v1/backends/plain/refresh", None).await.expect(200);
+    assert_eq!(bridge.backend("plain").await["state"], "disabled", "a refresh enables nothing");
+    assert_eq!(as_operator("/v1/backends/plain/enable").await.expect(200)["state"], "ready");
+    let answer = bridge.api("POST", "/v1/tool-calls", Some(call)).await.expect(200);
+    assert_eq!(answer["result"], "noted: x");
+}
+
+/// The first words of a prompt are for people who may see them, and for no file.
+#[tokio::test]
+async fn prompt_is_shown_with_the_key_and_kept_nowhere() {
+    let rig = Harness::start().await;
+    let bridge = &rig.bridge;
+    rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    let run = bridge.post_run(r#"{"modelId":"m","prompt":"Sum up\n the news"}"#).await.run_id;
+    rig.mantyx.answer("tu_1").await;
+    let (cookie, key) = session_and_key(bridge, bridge.token()).await;
+    let one = format!("/v1/runs/{run}");
+    for (target, path) in [("/v1/runs", "/runs/0/prompt"), (one.as_str(), "/prompt")] {
+        let by_token = bridge.api("GET", target, None).await.expect(200);
+        assert_eq!(by_token.pointer(path), Some(&json!("Sum up the news")), "{target}");
+        let in_session = || Request::new("GET", target).header("Cookie", &cookie);
+        let by_cookie = in_session().answer(bridge.addr()).await.expect(200);
+        assert_eq!(by_cookie.pointer(path), None, "a cookie alone");
+        let with_key = in_session().header("X-Bridge-Key", &key).answer(bridge.addr()).await;
+        assert_eq!(with_key.expect(200).pointer(path), Some(&json!("Sum up the news")));
+    }
+    let journal = fs::read(bridge.state("journal")).expect("the journal can be read");
+    assert!(!String::from_utf8_lossy(&journal).contains("the news"));
+    assert!(!bridge.log().contains("the news"));
+}
+
 /// A8: nothing is changed and nothing is read by a page of another origin, whatever it tries.
 #[tokio::test]
 async fn a_page_of_another_origin_gets_nowhere() {
@@ -363,15 +468,27 @@ async fn a_page_of_another_origin_gets_nowhere() {
     assert!(count.unwrap_or(0) > 30, "its requests did come: {count:?}");
 }
 
+/// How long a script of tests/browser may take.
+const BROWSER: Duration = Duration::from_secs(120);
+
 /// Runs a script of tests/browser, with `more` behind the bridge's address and token.
 async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
+    done(browser(script, bridge, more)).await;
+}
+
+/// A script of tests/browser, with `more` behind the bridge's address and token.
+fn browser(script: &str, bridge: &Bridge, more: &[&Path]) -> Command {
     let mut browser = Command::new(peers::fetch::node());
     let script = peers::repository(&format!("tests/browser/{script}"));
     browser.arg(script).arg(peers::fetch::puppeteer());
     browser.env("CHROMIUM", peers::fetch::chromium());
     browser.arg(bridge.url()).arg(bridge.token()).args(more).env("OPERATOR", bridge.operator());
-    let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;
+    browser.stdin(Stdio::null()).kill_on_drop(true);
+    browser
+}
+
+async fn done(mut browser: Command) {
+    let output = tokio::time::timeout(BROWSER, browser.output()).await;
     let output = output.expect("the browser should be done in time").expect("node runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -160,7 +160,7 @@ pub(crate) async fn issuer(seconds: u64) -> Peer {
     Peer::start(start).await
 }
 
-/// Stands-in of the APIs of models.
+/// Stand-ins of the APIs of models.
 pub(crate) async fn model_apis() -> Peer {
     let script = repository("tests/peers/model_apis.py").display().to_string();
     let start = Start {

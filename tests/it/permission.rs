@@ -21,12 +21,28 @@ use crate::{
 
 const NOTE: &str = r#"{"text":"x"}"#;
 
+/// A text of the configuration, the one in its place, and what a refusal says that the app may not
+/// use.
+struct Taken {
+    from: &'static str,
+    with: &'static str,
+    told: &'static str,
+}
+
 /// Every change that takes from the app `a` the tool `note`, and what the model is told of it.
-const TAKEN: [(&str, &str, &str); 4] = [
-    ("  a: {", "  was_a: {", "the app"),
-    ("  a: {", "  a: {backends: [], ", "`plain` from this app"),
-    ("  a: {", "  a: {tools: {plain: {deny: [note]}}, ", "this tool of `plain`"),
-    ("  plain: {", "  plain: {tools: {deny: [note]}, ", "this tool of `plain`"),
+const TAKEN: [Taken; 4] = [
+    Taken { from: "  a: {", with: "  was_a: {", told: "the app" },
+    Taken { from: "  a: {", with: "  a: {backends: [], ", told: "`plain` from this app" },
+    Taken {
+        from: "  a: {",
+        with: "  a: {tools: {plain: {deny: [note]}}, ",
+        told: "this tool of `plain`",
+    },
+    Taken {
+        from: "  plain: {",
+        with: "  plain: {tools: {deny: [note]}, ",
+        told: "this tool of `plain`",
+    },
 ];
 
 /// Has the bridge take its configuration with `with` in place of `from`.
@@ -63,7 +79,7 @@ fn two_calls() -> Script {
 
 #[tokio::test]
 async fn a_run_under_way_calls_nothing_that_was_taken_away() {
-    for (from, with, told) in TAKEN {
+    for Taken { from, with, told } in TAKEN {
         let mut apps = Apps::start().await;
         apps.submit("a", "agent-runs", two_calls()).await;
         assert_eq!(apps.mantyx.answer("tu_1").await["result"], "noted: x");
@@ -76,7 +92,7 @@ async fn a_run_under_way_calls_nothing_that_was_taken_away() {
 
 #[tokio::test]
 async fn a_run_under_way_calls_nothing_that_was_taken_away_while_the_bridge_was_down() {
-    for (from, with, told) in TAKEN {
+    for Taken { from, with, told } in TAKEN {
         let mut apps = Apps::start().await;
         apps.submit("a", "agent-runs", two_calls()).await;
         apps.mantyx.answer("tu_1").await;
@@ -125,7 +141,7 @@ async fn call_that_a_removed_app_has_begun_is_answered_after_a_restart() {
 
 #[tokio::test]
 async fn an_approval_does_not_outlive_the_permission() {
-    for (from, with, told) in TAKEN {
+    for Taken { from, with, told } in TAKEN {
         let mut apps = Apps::with(approvals::ALL, "").await;
         apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
         let id = apps.asked().await;
@@ -160,7 +176,7 @@ async fn call_that_has_to_be_approved_by_now_is_asked_about() {
 #[tokio::test]
 async fn the_streams_of_a_removed_app_end() {
     let (removed, another) =
-        (TAKEN[0].1, "  a: {token: mbt_another-token-of-this-app-0123456789}\n  c: {");
+        (TAKEN[0].with, "  a: {token: mbt_another-token-of-this-app-0123456789}\n  c: {");
     for with in [removed, another] {
         let mut apps = Apps::start().await;
         let script = || Script::new().delta("a").until("never");
@@ -198,7 +214,7 @@ async fn a_call_by_hand_is_permitted_when_it_is_made() {
     let addr = apps.bridge.addr();
     let (answer, ()) = tokio::join!(request.answer(addr), async {
         let id = apps.asked().await;
-        let (from, with, _) = TAKEN[1];
+        let Taken { from, with, .. } = TAKEN[1];
         reconfigure(&mut apps, from, with).await;
         apps.decide(&id, "approve").await.expect(200);
     });
@@ -235,7 +251,7 @@ async fn end(mut begun: Connection) -> u16 {
 #[tokio::test]
 async fn a_body_that_ends_after_its_app_was_removed_does_nothing() {
     let another = "  a: {token: mbt_another-token-of-this-app-0123456789}\n  c: {";
-    for with in [TAKEN[0].1, another] {
+    for with in [TAKEN[0].with, another] {
         let mut apps = Apps::start().await;
         apps.mantyx.has_run("run_a", Script::new().until("never"));
         let script = || Script::new().delta("a").until("never");
@@ -285,15 +301,23 @@ async fn a_result_that_ends_after_its_run_was_handed_over_is_none_of_the_bridges
 #[tokio::test]
 async fn a_decision_that_ends_after_the_right_to_it_does_nothing() {
     const APPROVE: &str = r#"{"decision":"approve"}"#;
-    for (from, with, status) in [(", approves: true", "", 403), ("  a: {", "  was_a: {", 401)] {
+    struct Case {
+        from: &'static str,
+        with: &'static str,
+        status: u16,
+    }
+    for Case { from, with, status } in [
+        Case { from: ", approves: true", with: "", status: 403 },
+        Case { from: "  a: {", with: "  was_a: {", status: 401 },
+    ] {
         let mut apps = Apps::with(approvals::ALL, ", approves: true").await;
         apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
         let id = apps.asked().await;
         let begun = begin(&apps, &format!("/v1/approvals/{id}"), APPROVE).await;
         reconfigure(&mut apps, from, with).await;
-        assert_eq!(end(begun).await, status);
-        assert_eq!(apps.asked().await, id, "it waits still");
-        assert_eq!(apps.executions(), 0);
+        assert_eq!(end(begun).await, status, "{with}");
+        assert_eq!(apps.asked().await, id, "{with}: it waits still");
+        assert_eq!(apps.executions(), 0, "{with}");
     }
 }
 
@@ -334,7 +358,7 @@ async fn an_app_that_is_removed_while_its_stream_is_opened_gets_none() {
             (!apps.mantyx.requests("GET", "/slow").is_empty()).then_some(())
         })
         .await;
-        reconfigure(&mut apps, "  a: {", TAKEN[0].1).await;
+        reconfigure(&mut apps, "  a: {", TAKEN[0].with).await;
         apps.mantyx.release("go");
     });
     assert_eq!(response.chunk().await, None);

@@ -206,23 +206,44 @@ async fn an_order_is_no_change_and_whatever_a_model_sees_is_one() {
     };
     let (read, write) = (tool("read", "Reads a file."), tool("write", "Writes a file."));
     let changed = vec![found("read", "changed")];
-    for (tools, expected, offered) in [
-        (change("title", json!("Reader")), changed.clone(), vec!["write"]),
-        (change("annotations", json!({"readOnlyHint": true})), changed.clone(), vec!["write"]),
-        (change("inputSchema", json!({"type": "object"})), changed.clone(), vec!["write"]),
-        (change("outputSchema", json!({"type": "object"})), changed, vec!["write"]),
-        (honest(), vec![], vec!["read", "write"]),
-        (
-            vec![read, write.clone(), tool("mail", "Mails.")],
-            vec![found("mail", "new")],
-            vec!["read", "write"],
-        ),
-        (
-            vec![write.clone(), tool("reads", "Reads a file.")],
-            vec![found("read", "gone"), found("reads", "new")],
-            vec!["write"],
-        ),
-        (vec![write], vec![found("read", "gone")], vec!["write"]),
+    struct Case {
+        tools: Vec<Value>,
+        expected: Vec<(String, String)>,
+        offered: Vec<&'static str>,
+    }
+    for Case { tools, expected, offered } in [
+        Case {
+            tools: change("title", json!("Reader")),
+            expected: changed.clone(),
+            offered: vec!["write"],
+        },
+        Case {
+            tools: change("annotations", json!({"readOnlyHint": true})),
+            expected: changed.clone(),
+            offered: vec!["write"],
+        },
+        Case {
+            tools: change("inputSchema", json!({"type": "object"})),
+            expected: changed.clone(),
+            offered: vec!["write"],
+        },
+        Case {
+            tools: change("outputSchema", json!({"type": "object"})),
+            expected: changed,
+            offered: vec!["write"],
+        },
+        Case { tools: honest(), expected: vec![], offered: vec!["read", "write"] },
+        Case {
+            tools: vec![read, write.clone(), tool("mail", "Mails.")],
+            expected: vec![found("mail", "new")],
+            offered: vec!["read", "write"],
+        },
+        Case {
+            tools: vec![write.clone(), tool("reads", "Reads a file.")],
+            expected: vec![found("read", "gone"), found("reads", "new")],
+            offered: vec!["write"],
+        },
+        Case { tools: vec![write], expected: vec![found("read", "gone")], offered: vec!["write"] },
     ] {
         scene.becomes(&tools).await;
         assert_eq!(
@@ -374,28 +395,53 @@ async fn only_the_operator_accepts_and_only_what_was_looked_at() {
         request.json(body.to_string()).answer(bridge.addr()).await
     };
     let all = json!({"accept": "all", "digest": digest});
-    for (operator, backend, body, status, code) in [
-        (None, "chg", &all, 403, "operator_only"),
-        (Some(bridge.token()), "chg", &all, 403, "operator_only"),
-        (Some(&*operator), "none", &all, 404, "unknown_backend"),
-        (
-            Some(&*operator),
-            "chg",
-            &json!({"accept": "some", "digest": digest}),
-            400,
-            "invalid_request",
-        ),
-        (
-            Some(&*operator),
-            "chg",
-            &json!({"accept": ["rm"], "digest": digest}),
-            400,
-            "invalid_request",
-        ),
-        (Some(&*operator), "chg", &json!({"accept": "all", "digest": "0"}), 409, "catalog_changed"),
+    struct Case<'a> {
+        operator: Option<&'a str>,
+        backend: &'static str,
+        body: &'a Value,
+        status: u16,
+        code: &'static str,
+    }
+    for Case { operator, backend, body, status, code } in [
+        Case { operator: None, backend: "chg", body: &all, status: 403, code: "operator_only" },
+        Case {
+            operator: Some(bridge.token()),
+            backend: "chg",
+            body: &all,
+            status: 403,
+            code: "operator_only",
+        },
+        Case {
+            operator: Some(&*operator),
+            backend: "none",
+            body: &all,
+            status: 404,
+            code: "unknown_backend",
+        },
+        Case {
+            operator: Some(&*operator),
+            backend: "chg",
+            body: &json!({"accept": "some", "digest": digest}),
+            status: 400,
+            code: "invalid_request",
+        },
+        Case {
+            operator: Some(&*operator),
+            backend: "chg",
+            body: &json!({"accept": ["rm"], "digest": digest}),
+            status: 400,
+            code: "invalid_request",
+        },
+        Case {
+            operator: Some(&*operator),
+            backend: "chg",
+            body: &json!({"accept": "all", "digest": "0"}),
+            status: 409,
+            code: "catalog_changed",
+        },
     ] {
         let answer = accept(backend, body, operator).await;
-        assert_eq!(answer.expect_error(status)["error"], code, "{body}");
+        assert_eq!(answer.expect_error(status)["error"], code, "{backend} {body}");
     }
     // A page in a browser looks, and does not accept.
     let cookie = session(bridge).await;

@@ -224,9 +224,15 @@ async fn features_of_an_idle_program_are_listed_and_a_read_starts_it() {
         text.contains("pid:own").then_some(())
     })
     .await;
-    for (request, params, begun) in
-        [("resources/read", r#""uri":"pid:own""#, 2), ("prompts/get", r#""name":"lazy_ask""#, 3)]
-    {
+    struct Case {
+        request: &'static str,
+        params: &'static str,
+        begun: usize,
+    }
+    for Case { request, params, begun } in [
+        Case { request: "resources/read", params: r#""uri":"pid:own""#, begun: 2 },
+        Case { request: "prompts/get", params: r#""name":"lazy_ask""#, begun: 3 },
+    ] {
         bridge.stop().await;
         bridge.restart().await;
         bridge.wait_backend("lazy", "idle").await;
@@ -235,10 +241,10 @@ async fn features_of_an_idle_program_are_listed_and_a_read_starts_it() {
         assert_eq!(resources["result"]["resources"][0]["uri"], "pid:own", "{resources}");
         let prompts = client.answer("prompts/list", "").await.expect(200);
         assert_eq!(prompts["result"]["prompts"][0]["name"], "lazy_ask", "{prompts}");
-        assert_eq!(servers.count("begun lazy"), begun - 1, "a list starts nothing");
+        assert_eq!(servers.count("begun lazy"), begun - 1, "{request}: a list starts nothing");
         let answer = client.answer(request, params).await.expect(200);
         assert!(answer["result"].is_object(), "{answer}");
-        assert_eq!(servers.count("begun lazy"), begun);
+        assert_eq!(servers.count("begun lazy"), begun, "{request}");
         let shown = bridge.request("GET", "/v1/backends");
         let shown = shown.header("X-Bridge-Operator", &bridge.operator());
         let shown = shown.answer(bridge.addr()).await.expect(200);

@@ -323,13 +323,18 @@ fn all_of(answer: &Answer) -> String {
 async fn no_app_ever_sees_the_upstreams_credential() {
     let mantyx = Mantyx::start().await;
     let bridge = Bridge::ready(&mantyx.upstream()).await;
-    for (method, target, body) in [
-        ("GET", format!("{API}/models"), None),
-        ("POST", format!("{API}/agent-runs"), Some("[]")),
-        ("GET", "/v1/status".to_owned(), None),
-        ("GET", "/metrics".to_owned(), None),
-        ("GET", "/openapi.json".to_owned(), None),
-        ("GET", "/nothing".to_owned(), None),
+    struct Case {
+        method: &'static str,
+        target: String,
+        body: Option<&'static str>,
+    }
+    for Case { method, target, body } in [
+        Case { method: "GET", target: format!("{API}/models"), body: None },
+        Case { method: "POST", target: format!("{API}/agent-runs"), body: Some("[]") },
+        Case { method: "GET", target: "/v1/status".to_owned(), body: None },
+        Case { method: "GET", target: "/metrics".to_owned(), body: None },
+        Case { method: "GET", target: "/openapi.json".to_owned(), body: None },
+        Case { method: "GET", target: "/nothing".to_owned(), body: None },
     ] {
         let answer = bridge.api(method, &target, body).await;
         assert!(!all_of(&answer).contains(CREDENTIAL), "{method} {target} shows the credential");

@@ -99,20 +99,26 @@ pub(crate) async fn wait_journaled(bridge: &Bridge, text: &str) {
 #[tokio::test]
 async fn a_call_that_was_made_is_made_again_only_where_that_does_no_harm() {
     let mut rig = Harness::start(16, "").await;
-    let cells: Vec<_> = ["sure", "plain"]
-        .into_iter()
-        .flat_map(|server| Kind::ALL.map(|kind| (server, kind)))
-        .map(|(server, kind)| (server, kind, format!("tu_{server}_{}", kind.tool())))
-        .collect();
-    let called = cells.iter().fold(Script::new(), |script, (server, kind, id)| {
+    struct Cell {
+        server: &'static str,
+        kind: Kind,
+        id: String,
+    }
+    let mut cells = Vec::new();
+    for server in ["sure", "plain"] {
+        for kind in Kind::ALL {
+            cells.push(Cell { server, kind, id: format!("tu_{server}_{}", kind.tool()) });
+        }
+    }
+    let called = cells.iter().fold(Script::new(), |script, Cell { server, kind, id }| {
         script.mcp(id, server, &format!("{server}_{}", kind.tool()), HANG_FIRST)
     });
-    let script = cells.iter().fold(called, |script, (_, _, id)| script.answered(id));
+    let script = cells.iter().fold(called, |script, cell| script.answered(&cell.id));
     rig.run(script.done()).await;
     let effects = |rig: &Harness, server: &str, id: &str| {
         [&rig.plain, &rig.sure][usize::from(server == "sure")].begun(id)
     };
-    for (server, _, id) in &cells {
+    for Cell { server, id, .. } in &cells {
         wait::soon(&format!("{id} should reach its server"), async || {
             (effects(&rig, server, id) == 1).then_some(())
         })
@@ -120,7 +126,7 @@ async fn a_call_that_was_made_is_made_again_only_where_that_does_no_harm() {
     }
     rig.bridge.kill9();
     rig.bridge.restart().await;
-    for (server, kind, id) in &cells {
+    for Cell { server, kind, id } in &cells {
         let answer = rig.mantyx.taken(id).await;
         let again = *server == "sure" && kind.is_harmless();
         if again {
@@ -174,9 +180,15 @@ async fn a_call_is_not_made_again_where_its_tool_is_not_marked_any_more() {
         )
     };
     let made = || fs::read_to_string(&path).unwrap_or_default().len() / 2;
-    for (id, from, with) in
-        [("tu_mark", "readOnly: true, ", ""), ("tu_program", "exec sleep 600", "exec sleep 601")]
-    {
+    struct Case {
+        id: &'static str,
+        from: &'static str,
+        with: &'static str,
+    }
+    for Case { id, from, with } in [
+        Case { id: "tu_mark", from: "readOnly: true, ", with: "" },
+        Case { id: "tu_program", from: "exec sleep 600", with: "exec sleep 601" },
+    ] {
         let mantyx = Mantyx::start().await;
         let config = format!("{}{}", mantyx.upstream(), tool("exec sleep 600"));
         let mut bridge = Bridge::ready(&config).await;

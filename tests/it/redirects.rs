@@ -43,13 +43,18 @@ async fn spring(trap: &Mantyx, (url, tls): (&str, &str), locations: &[String]) -
             let (line, location) =
                 (format!("HTTP/1.1 {status} Moved"), format!("Location: {location}"));
             let head = [line.as_str(), &location];
-            for (way, method, path) in [
-                ("mcp", "POST", format!("/mcp_{tag}")),
-                ("sse", "GET", format!("/sse_{tag}")),
-                ("card", "GET", format!("/card_{tag}")),
-                ("call", "POST", format!("/rpc_{tag}")),
-                ("token", "POST", format!("/token_{tag}")),
-                ("page", "POST", format!("/page_{tag}")),
+            struct Way {
+                way: &'static str,
+                method: &'static str,
+                path: String,
+            }
+            for Way { way, method, path } in [
+                Way { way: "mcp", method: "POST", path: format!("/mcp_{tag}") },
+                Way { way: "sse", method: "GET", path: format!("/sse_{tag}") },
+                Way { way: "card", method: "GET", path: format!("/card_{tag}") },
+                Way { way: "call", method: "POST", path: format!("/rpc_{tag}") },
+                Way { way: "token", method: "POST", path: format!("/token_{tag}") },
+                Way { way: "page", method: "POST", path: format!("/page_{tag}") },
             ] {
                 trap.canned(method, &path, &head, "");
                 ways.push((method, path));

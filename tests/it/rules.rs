@@ -53,6 +53,64 @@ async fn a_rule_asks_or_refuses_by_the_arguments() {
     assert_eq!(rig.executions().len(), 4);
 }
 
+/// A call, and what `check --explain` says of it.
+struct Explained {
+    tool: &'static str,
+    arguments: &'static str,
+    told: &'static str,
+}
+
+const EXPLAINED: [Explained; 11] = [
+    Explained { tool: "plain_note", arguments: r#"{"text":"/x"}"#, told: "default: made\n" },
+    Explained { tool: "plain/note", arguments: r#"{"text":"/x"}"#, told: "default: made\n" },
+    // Only the server knows where a relative path begins.
+    Explained {
+        tool: "plain_note",
+        arguments: r#"{"text":"x"}"#,
+        told: "made once a person has approved it",
+    },
+    Explained {
+        tool: "plain_note",
+        arguments: r#"{"text":"//etc/x"}"#,
+        told: "made once a person has approved it (mcp.plain.approve[0], line ",
+    },
+    Explained {
+        tool: "plain_args",
+        arguments: r#"{"amount":1001}"#,
+        told: "refused: the tool may not be used where `/amount` is greater than 1000 (mcp.plain.tools.deny[0], line ",
+    },
+    Explained {
+        tool: "plain_big",
+        arguments: "{}",
+        told: "refused: the tool may not be used any more (mcp.plain.tools.deny[1], line ",
+    },
+    Explained {
+        tool: "plain_note",
+        arguments: r#"{"text":5}"#,
+        told: "refused: tool_input_invalid: /text",
+    },
+    Explained {
+        tool: "bridge_call_tool",
+        arguments: r#"{"name":"plain_args","arguments":{"amount":1001}}"#,
+        told: "`/amount` is greater than 1000 (mcp.plain.tools.deny[0], line ",
+    },
+    Explained {
+        tool: "bridge_call_tool",
+        arguments: r#"{"name":"plain_args","arguments":{"amount":1}}"#,
+        told: "default: made\n",
+    },
+    Explained {
+        tool: "bridge_call_tool",
+        arguments: r#"{"name":"plain_x"}"#,
+        told: "refused: There is no tool `plain_x`",
+    },
+    Explained {
+        tool: "bridge_call_tool",
+        arguments: r#"{"name":"plain_args","args":{}}"#,
+        told: "refused: tool_input_invalid",
+    },
+];
+
 #[tokio::test]
 async fn check_explains_which_rule_decides() {
     let rig = Harness::with_keys(RULES, "", &[], "").await;
@@ -66,51 +124,43 @@ async fn check_explains_which_rule_decides() {
         (explain("plain_note", "{}", &[]).await.code == cli::OK).then_some(())
     })
     .await;
-    for (tool, arguments, told) in [
-        ("plain_note", r#"{"text":"/x"}"#, "default: made\n"),
-        ("plain/note", r#"{"text":"/x"}"#, "default: made\n"),
-        // Only the server knows where a relative path begins.
-        ("plain_note", r#"{"text":"x"}"#, "made once a person has approved it"),
-        (
-            "plain_note",
-            r#"{"text":"//etc/x"}"#,
-            "made once a person has approved it (mcp.plain.approve[0], line ",
-        ),
-        (
-            "plain_args",
-            r#"{"amount":1001}"#,
-            "refused: the tool may not be used where `/amount` is greater than 1000 (mcp.plain.tools.deny[0], line ",
-        ),
-        (
-            "plain_big",
-            "{}",
-            "refused: the tool may not be used any more (mcp.plain.tools.deny[1], line ",
-        ),
-        ("plain_note", r#"{"text":5}"#, "refused: tool_input_invalid: /text"),
-        (
-            "bridge_call_tool",
-            r#"{"name":"plain_args","arguments":{"amount":1001}}"#,
-            "`/amount` is greater than 1000 (mcp.plain.tools.deny[0], line ",
-        ),
-        (
-            "bridge_call_tool",
-            r#"{"name":"plain_args","arguments":{"amount":1}}"#,
-            "default: made\n",
-        ),
-        ("bridge_call_tool", r#"{"name":"plain_x"}"#, "refused: There is no tool `plain_x`"),
-        ("bridge_call_tool", r#"{"name":"plain_args","args":{}}"#, "refused: tool_input_invalid"),
-    ] {
+    for Explained { tool, arguments, told } in EXPLAINED {
         let ran = explain(tool, arguments, &["--app", "default"]).await.expect(cli::OK);
-        assert!(ran.out.starts_with("default: ") && ran.out.contains(told), "{}", ran.out);
+        assert!(
+            ran.out.starts_with("default: ") && ran.out.contains(told),
+            "{tool} {arguments}: {}",
+            ran.out
+        );
     }
-    for (tool, arguments, more, told) in [
-        ("plain_nota", "{}", &[][..], "Did you mean `plain_note`?"),
-        ("nothing_like_it", "{}", &[], "There are: plain_args, plain_big"),
-        ("plain_note", "[]", &[], "the arguments are no JSON object"),
-        ("plain_note", "{}", &["--app", "x"], "there is no app `x`"),
+    struct Case {
+        tool: &'static str,
+        arguments: &'static str,
+        more: &'static [&'static str],
+        told: &'static str,
+    }
+    for Case { tool, arguments, more, told } in [
+        Case { tool: "plain_nota", arguments: "{}", more: &[], told: "Did you mean `plain_note`?" },
+        Case {
+            tool: "nothing_like_it",
+            arguments: "{}",
+            more: &[],
+            told: "There are: plain_args, plain_big",
+        },
+        Case {
+            tool: "plain_note",
+            arguments: "[]",
+            more: &[],
+            told: "the arguments are no JSON object",
+        },
+        Case {
+            tool: "plain_note",
+            arguments: "{}",
+            more: &["--app", "x"],
+            told: "there is no app `x`",
+        },
     ] {
         let ran = explain(tool, arguments, more).await.expect(cli::USAGE);
-        assert!(ran.err.contains(told), "{}", ran.err);
+        assert!(ran.err.contains(told), "{tool} {arguments}: {}", ran.err);
     }
 }
 

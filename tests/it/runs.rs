@@ -137,15 +137,20 @@ async fn run_that_cannot_be_handed_over_is_told_at_once() {
     rig.mantyx.canned("GET", &format!("{API}/agent-runs/run_no"), &head, refusal);
     let other = "/api/v1/workspaces/other/agent-runs/run_no";
     rig.mantyx.canned("GET", other, &head, refusal);
-    for (run, body, expected) in [
-        ("run_no", "{}", 404),
-        ("run_no", r#"{"workspace":"other"}"#, 404),
-        ("run_1", r#"{"backends":["nobody"]}"#, 400),
-        ("run_1", r#"{"backends":[]}"#, 400),
-        ("run_1", r#"{"backend":"plain"}"#, 400),
-        ("run_1", r#"{"workspace":"a/b"}"#, 400),
-        ("a%2Fb", "{}", 400),
-        ("..", "{}", 400),
+    struct Case {
+        run: &'static str,
+        body: &'static str,
+        expected: u16,
+    }
+    for Case { run, body, expected } in [
+        Case { run: "run_no", body: "{}", expected: 404 },
+        Case { run: "run_no", body: r#"{"workspace":"other"}"#, expected: 404 },
+        Case { run: "run_1", body: r#"{"backends":["nobody"]}"#, expected: 400 },
+        Case { run: "run_1", body: r#"{"backends":[]}"#, expected: 400 },
+        Case { run: "run_1", body: r#"{"backend":"plain"}"#, expected: 400 },
+        Case { run: "run_1", body: r#"{"workspace":"a/b"}"#, expected: 400 },
+        Case { run: "a%2Fb", body: "{}", expected: 400 },
+        Case { run: "..", body: "{}", expected: 400 },
     ] {
         let (status, error) = attach(&rig, run, body).await;
         assert_eq!(status, expected, "{run} {body}: {error}");

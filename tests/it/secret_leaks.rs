@@ -172,15 +172,20 @@ fn careless(server: &Mantyx) {
     };
     let line = "HTTP/1.1 401 Unauthorized";
     let json = "Content-Type: application/json";
-    for (method, path, name) in [
-        ("POST", "/mcp", "a header of an MCP server"),
-        ("POST", "/sse", "a header of an MCP server"),
-        ("POST", "/bearer", "a static token"),
-        ("POST", "/behind", "an issued token"),
-        ("GET", "/card", "a header of an agent"),
-        ("POST", "/rpc", "a header of an agent"),
-        ("POST", "/page", "a header of a local tool"),
-        ("POST", "/bad-token", "a client's secret"),
+    struct Case {
+        method: &'static str,
+        path: &'static str,
+        name: &'static str,
+    }
+    for Case { method, path, name } in [
+        Case { method: "POST", path: "/mcp", name: "a header of an MCP server" },
+        Case { method: "POST", path: "/sse", name: "a header of an MCP server" },
+        Case { method: "POST", path: "/bearer", name: "a static token" },
+        Case { method: "POST", path: "/behind", name: "an issued token" },
+        Case { method: "GET", path: "/card", name: "a header of an agent" },
+        Case { method: "POST", path: "/rpc", name: "a header of an agent" },
+        Case { method: "POST", path: "/page", name: "a header of a local tool" },
+        Case { method: "POST", path: "/bad-token", name: "a client's secret" },
     ] {
         let echo = format!("X-Echo: {}", secret(name));
         server.canned(method, path, &[line, json, &echo], &echoed(name));
@@ -330,21 +335,30 @@ async fn run(found: &mut Found, bridge: &Bridge, mantyx: &Mantyx, app: &str) {
 
 /// Every answer of the bridge's own, refusals among them.
 async fn ask_all(found: &mut Found, bridge: &Bridge) {
-    for (method, target, body) in [
-        ("GET", &*format!("{API}/models"), None),
-        ("GET", "/v1/status", None),
-        ("GET", "/v1/tool-refs", None),
-        ("GET", "/v1/runs", None),
-        ("GET", "/v1/calls", None),
-        ("GET", "/metrics", None),
-        ("GET", "/openapi.json", None),
-        ("GET", "/readyz", None),
-        ("GET", "/", None),
-        ("GET", "/nothing", None),
-        ("POST", "/v1/backends/refused/refresh", Some("{}")),
-        ("POST", "/v1/specs/inject", Some(r#"{"prompt":"x"}"#)),
-        ("POST", "/v1/tool-calls", Some(r#"{"toolUseId":"t","name":"page","args":{}}"#)),
-        ("POST", "/v1/tool-calls", Some("{")),
+    struct Case<'a> {
+        method: &'static str,
+        target: &'a str,
+        body: Option<&'static str>,
+    }
+    for Case { method, target, body } in [
+        Case { method: "GET", target: &format!("{API}/models"), body: None },
+        Case { method: "GET", target: "/v1/status", body: None },
+        Case { method: "GET", target: "/v1/tool-refs", body: None },
+        Case { method: "GET", target: "/v1/runs", body: None },
+        Case { method: "GET", target: "/v1/calls", body: None },
+        Case { method: "GET", target: "/metrics", body: None },
+        Case { method: "GET", target: "/openapi.json", body: None },
+        Case { method: "GET", target: "/readyz", body: None },
+        Case { method: "GET", target: "/", body: None },
+        Case { method: "GET", target: "/nothing", body: None },
+        Case { method: "POST", target: "/v1/backends/refused/refresh", body: Some("{}") },
+        Case { method: "POST", target: "/v1/specs/inject", body: Some(r#"{"prompt":"x"}"#) },
+        Case {
+            method: "POST",
+            target: "/v1/tool-calls",
+            body: Some(r#"{"toolUseId":"t","name":"page","args":{}}"#),
+        },
+        Case { method: "POST", target: "/v1/tool-calls", body: Some("{") },
     ] {
         let mut request = ask("one", method, target);
         if let Some(body) = body {

@@ -194,7 +194,8 @@ async fn no_answer_of_a_backend_takes_more_than_its_room() {
         measured.is_well(kind).await;
     }
     let heads = flood.heads.lock().expect("no holder panics").join("\n");
-    assert!(!heads.contains("accept-encoding"), "nothing compressed is asked for: {heads}");
+    let compressed = heads.replace(r#"("accept-encoding", "identity")"#, "");
+    assert!(!compressed.contains("accept-encoding"), "nothing compressed is asked for: {heads}");
 }
 
 const TOOL: &str = "description: d, parameters: {type: object}";

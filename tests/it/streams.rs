@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use mantyx_bridge::internals::Frame;
+
 use crate::{
-    bridge::API,
+    bridge::{API, Submitted},
     frames::Script,
     harness::Harness,
     process,
@@ -65,11 +67,17 @@ async fn line_ends_pass_as_they_are_wherever_they_are_cut() {
 #[tokio::test]
 async fn line_ends_and_packets_do_not_matter() {
     let rig = Harness::start().await;
-    for (id, crlf, unframed, piece) in [
-        ("tu_1", true, false, 7),
-        ("tu_2", true, true, 1),
-        ("tu_3", false, true, 7),
-        ("tu_4", true, false, 0),
+    struct Case {
+        id: &'static str,
+        crlf: bool,
+        unframed: bool,
+        piece: usize,
+    }
+    for Case { id, crlf, unframed, piece } in [
+        Case { id: "tu_1", crlf: true, unframed: false, piece: 7 },
+        Case { id: "tu_2", crlf: true, unframed: true, piece: 1 },
+        Case { id: "tu_3", crlf: false, unframed: true, piece: 7 },
+        Case { id: "tu_4", crlf: true, unframed: false, piece: 0 },
     ] {
         let mut script = Script::one_call(id, "plain", "plain_note", NOTE).pieces(piece);
         script = if crlf { script.crlf() } else { script };
@@ -306,7 +314,15 @@ async fn two_runs_do_not_mix() {
     );
     rig.mantyx.release("go");
     let (first, second) = (first.rest().await, second.rest().await);
-    for (frames, name, run) in [(&first, "one", &one), (&second, "two", &two)] {
+    struct Case<'a> {
+        frames: &'a [Frame],
+        name: &'static str,
+        run: &'a Submitted,
+    }
+    for Case { frames, name, run } in [
+        Case { frames: &first, name: "one", run: &one },
+        Case { frames: &second, name: "two", run: &two },
+    ] {
         let id = format!("tu_{name}");
         assert_eq!(sse::find(frames, "tool_call").expect("its call")["toolUseId"], id.as_str());
         assert_eq!(rig.mantyx.answer(&id).await["result"], format!("noted: {name}"));

@@ -56,8 +56,15 @@ async fn a_server_of_the_older_transport_that_is_killed_comes_back() {
 async fn a_python_server_on_a_unix_socket() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let socket = dir.path().join("mcp.sock");
-    for (args, transport, path) in [(&[][..], "streamable-http", ""), (&["--sse"], "sse", ":/sse")]
-    {
+    struct Case {
+        args: &'static [&'static str],
+        transport: &'static str,
+        path: &'static str,
+    }
+    for Case { args, transport, path } in [
+        Case { args: &[], transport: "streamable-http", path: "" },
+        Case { args: &["--sse"], transport: "sse", path: ":/sse" },
+    ] {
         let _server = peers::mcp_uds(&socket, args).await;
         let rig = with(&format!("url: \"unix:{}{path}\"", socket.display()), "").await;
         let backend = rig.bridge.backend("one").await;

@@ -54,13 +54,17 @@ async fn idempotent_call_is_made_again_where_the_server_is_trusted() {
 
 #[tokio::test]
 async fn no_other_call_is_made_again() {
-    let cases = [
-        ("", "reread", "nobody trusts the server"),
-        ("trust_annotations: false", "pid", "nobody trusts the server"),
-        (TRUSTED, "fail", "the tool says that it destroys"),
-        (TRUSTED, "args", "the tool says nothing"),
-    ];
-    for (more, tool, why) in cases {
+    struct Case {
+        more: &'static str,
+        tool: &'static str,
+        why: &'static str,
+    }
+    for Case { more, tool, why } in [
+        Case { more: "", tool: "reread", why: "nobody trusts the server" },
+        Case { more: "trust_annotations: false", tool: "pid", why: "nobody trusts the server" },
+        Case { more: TRUSTED, tool: "fail", why: "the tool says that it destroys" },
+        Case { more: TRUSTED, tool: "args", why: "the tool says nothing" },
+    ] {
         let (answer, executions) = call_that_ends_the_server(more, tool).await;
         let error = answer["error"].as_str().unwrap_or_default();
         assert!(error.contains("OUTCOME_UNKNOWN"), "{why}: {answer}");

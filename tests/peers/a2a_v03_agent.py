@@ -1,4 +1,4 @@
-"""An A2A 0.3 agent on a2a-sdk 0.3, for the integration tests.
+"""An A2A 0.3 agent on a2a-sdk 0.3 or 0.2, for the integration tests.
 
 What it does is decided by the message:
 
@@ -11,6 +11,15 @@ What it does is decided by the message:
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
     file      completes a task with text, data and a file
+    throw     fails with an exception before there is a task
+    break     fails with an exception in the middle of a task
+    words     says its answer while it works, and completes the task without a word
+    draft     asks about a text and a file that it has made
+    remark    completes a task with a file and a closing remark
+    half      fails a task after it has made something
+    title     completes a task whose artifact has a title and a paragraph
+    inline    completes a task with a file in a `data:` URL
+    empty     completes a task without a word
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens.
 """
@@ -23,7 +32,6 @@ import socket
 import uvicorn
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.apps import A2AStarletteApplication
-from a2a.server.apps.rest.rest_adapter import RESTAdapter
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import (
@@ -42,6 +50,11 @@ from a2a.types import (
 from a2a.utils import new_agent_text_message, new_task
 from starlette.routing import Route
 
+try:
+    from a2a.server.apps.rest.rest_adapter import RESTAdapter
+except ImportError:  # a2a-sdk 0.2 has JSON-RPC alone.
+    RESTAdapter = None
+
 
 def text(value):
     return Part(root=TextPart(text=value))
@@ -59,6 +72,8 @@ class Executor(AgentExecutor):
         if verb == "msg":
             await queue.enqueue_event(new_agent_text_message(rest, context.context_id))
             return
+        if verb == "throw":
+            raise RuntimeError("the executor fails")
         task = new_task(context.message)
         await queue.enqueue_event(task)
         updater = TaskUpdater(queue, task.id, task.context_id)
@@ -72,6 +87,31 @@ class Executor(AgentExecutor):
             else:
                 await asyncio.sleep(int(rest) * 0.1)
             await updater.add_artifact([text(f"worked {rest}")])
+            await updater.complete()
+        elif verb == "break":
+            raise RuntimeError("the executor fails")
+        elif verb == "words":
+            await updater.update_status(TaskState.working, say("the answer is 42"))
+            await updater.complete()
+        elif verb == "draft":
+            file = FileWithBytes(bytes=base64.b64encode(b"x").decode(), name="a.csv", mime_type="text/csv")
+            await updater.add_artifact([text("Dear all"), Part(root=FilePart(file=file))])
+            await updater.update_status(TaskState.input_required, say("Send it?"), final=True)
+        elif verb == "remark":
+            file = FileWithBytes(bytes=base64.b64encode(b"x").decode(), name="a.csv", mime_type="text/csv")
+            await updater.add_artifact([Part(root=FilePart(file=file))])
+            await updater.complete(say("Anything else?"))
+        elif verb == "half":
+            await updater.add_artifact([text("letter 1 was sent, number 4711")])
+            await updater.failed(say("no paper"))
+        elif verb == "title":
+            await updater.add_artifact([text("Title"), text("Paragraph one.")])
+            await updater.complete()
+        elif verb == "inline":
+            file = FileWithUri(uri="data:text/csv;base64,eA==", name="a.csv", mime_type="text/csv")
+            await updater.add_artifact([Part(root=FilePart(file=file))])
+            await updater.complete()
+        elif verb == "empty":
             await updater.complete()
         elif verb == "fail":
             await updater.failed(say("it went wrong"))
@@ -148,7 +188,8 @@ def main():
     )
     handler = Handler(Executor(), InMemoryTaskStore())
     app = A2AStarletteApplication(card, handler).build(rpc_url="/a2a/jsonrpc")
-    for (path, method), endpoint in RESTAdapter(card, handler).routes().items():
+    rest = RESTAdapter(card, handler).routes() if RESTAdapter else {}
+    for (path, method), endpoint in rest.items():
         app.router.routes.append(Route("/a2a/rest" + path, endpoint, methods=[method]))
 
     class Server(uvicorn.Server):

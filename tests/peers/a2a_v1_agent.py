@@ -15,6 +15,15 @@ What it does is decided by the message:
     header X  replies with the header X of the request
     context   replies with the id of the conversation
     big N     replies with a message of N bytes
+    throw     fails with an exception before there is a task
+    break     fails with an exception in the middle of a task
+    words     says its answer while it works, and completes the task without a word
+    draft     asks about a text and a file that it has made
+    remark    completes a task with a file and a closing remark
+    half      fails a task after it has made something
+    title     completes a task whose artifact has a title and a paragraph
+    inline    completes a task with a file in a `data:` URL
+    empty     completes a task without a word
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
 `CANCELLED ID` as they happen; over gRPC also `CALL METHOD`.
@@ -91,6 +100,8 @@ class Executor(AgentExecutor):
             )
             await queue.enqueue_event(reply)
             return
+        if verb == "throw":
+            raise RuntimeError("the executor fails")
         task = new_task_from_user_message(context.message)
         await queue.enqueue_event(task)
         print(f"TASK {task.id}", flush=True)
@@ -105,6 +116,30 @@ class Executor(AgentExecutor):
             else:
                 await asyncio.sleep(int(rest) * 0.1)
             await updater.add_artifact([Part(text=f"worked {rest}")])
+            await updater.complete()
+        elif verb == "break":
+            raise RuntimeError("the executor fails")
+        elif verb == "words":
+            await updater.start_work(say("the answer is 42"))
+            await updater.complete()
+        elif verb == "draft":
+            file = Part(raw=b"x", filename="a.csv", media_type="text/csv")
+            await updater.add_artifact([Part(text="Dear all"), file])
+            await updater.requires_input(say("Send it?"))
+        elif verb == "remark":
+            await updater.add_artifact([Part(raw=b"x", filename="a.csv", media_type="text/csv")])
+            await updater.complete(say("Anything else?"))
+        elif verb == "half":
+            await updater.add_artifact([Part(text="letter 1 was sent, number 4711")])
+            await updater.failed(say("no paper"))
+        elif verb == "title":
+            await updater.add_artifact([Part(text="Title"), Part(text="Paragraph one.")])
+            await updater.complete()
+        elif verb == "inline":
+            url = "data:text/csv;base64,eA=="
+            await updater.add_artifact([Part(url=url, filename="a.csv", media_type="text/csv")])
+            await updater.complete()
+        elif verb == "empty":
             await updater.complete()
         elif verb == "fail":
             await updater.failed(say("it went wrong"))

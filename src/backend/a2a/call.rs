@@ -5,14 +5,14 @@
 //! accepted it, or know how a request looks on the wire.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::failure::{A2aFailure, Exchanged};
-use super::follow::{FIRST_WAIT, Following};
-use super::link::Link;
+use super::follow::{FIRST_WAIT, Following, unknown_state};
+use super::link::{Habits, Link, Opened};
 use super::result::{Outcome, Reply};
 use super::threads::Thread;
 use super::wire::{Message, Operation, Reply as Wanted};
@@ -41,6 +41,7 @@ pub(super) async fn call(
             id: &id,
             context: thread.context.as_deref(),
             task: thread.task.as_deref(),
+            output_modes: &link.output_modes,
             trace: call.trace.as_deref(),
         };
         match reply(message, Following::new(link, tracker, call)).await {
@@ -74,8 +75,7 @@ pub(super) async fn resume(
 ) -> Called {
     let mut following = Following::new(link, tracker, call);
     following.know(thread.task.as_deref());
-    // There is a task, so that no other error is needed.
-    let reply = following.poll(Duration::ZERO, String::new()).await?;
+    let reply = following.pick_up(no_task()).await?;
     let (next, answer) = conclude(reply, thread);
     let threads = &link.settings.threads;
     if let Some(conversation) = threads.id(&call.request) {
@@ -92,49 +92,143 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
             (Thread { context, task: reply.task_id.or(thread.task) }, answer)
         }
         Outcome::Final(answer) => (Thread { context, task: None }, answer),
-        Outcome::Unfinished => {
+        Outcome::Unfinished | Outcome::Unknown(_) => {
             unreachable!("a reply is waited for until its task ends or waits")
         }
     }
 }
 
-/// Sends the message, and waits for the reply.
-///
-/// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
-/// message continues a task, that task is known already, and a reply at once could show its state
-/// from before the message. In that case, polls beside the message show that the agent works.
+/// How a message is sent, and its reply awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The reply is a stream.
+    Stream,
+    /// The reply comes with the task, which is then asked for. If it breaks, there is a task to ask
+    /// for and to cancel.
+    AtOnce,
+    /// The reply comes when the task is done or waits.
+    WhenDone,
+}
+
+impl Way {
+    /// The way for `message`. A stream tells of everything at once. Without one, a reply at once
+    /// leaves a task to ask for after a break. If the message continues a task, that task is known
+    /// already, and a reply at once could show its state from before the message.
+    fn first(link: &Link, message: Message<'_>) -> Self {
+        let Habits { no_stream, only_waits, .. } = &link.habits;
+        if link.settings.config.blocking {
+            Self::WhenDone
+        } else if link.streams && !no_stream.load(Ordering::Relaxed) {
+            Self::Stream
+        } else if message.task.is_some() || only_waits.load(Ordering::Relaxed) {
+            Self::WhenDone
+        } else {
+            Self::AtOnce
+        }
+    }
+
+    /// The next way, if the agent has refused this one and not the message: nothing has run.
+    fn after(self, refusal: &A2aFailure, message: Message<'_>) -> Option<Self> {
+        let continues = message.task.is_some();
+        match self {
+            Self::Stream if refusal.means_no_stream(!continues) => {
+                Some(if continues { Self::WhenDone } else { Self::AtOnce })
+            }
+            // Where there is a conversation, the refusal may mean that, and it is dropped first.
+            Self::AtOnce if message.context.is_none() && refusal.may_mean_no_waiting() => {
+                Some(Self::WhenDone)
+            }
+            Self::Stream | Self::AtOnce | Self::WhenDone => None,
+        }
+    }
+
+    fn operation(self, message: Message<'_>) -> Operation<'_> {
+        match self {
+            Self::Stream => Operation::Stream(message),
+            Self::AtOnce => Operation::Send(message, Wanted::AtOnce),
+            Self::WhenDone => Operation::Send(message, Wanted::WhenDone),
+        }
+    }
+}
+
+/// Sends the message, and waits for the reply. An agent that refuses one way is sent the message in
+/// the next one, and later messages in that way from the start.
 async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
-    let reply_time = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
-    let exchange = following.link.exchange(Operation::Send(message, reply_time));
+    let link = following.link;
+    let mut way = Way::first(link, message);
+    let mut earlier = None;
+    loop {
+        let outcome = reply_by(way, message, &mut following).await;
+        let refusal = match outcome {
+            Err(refusal) => refusal,
+            Ok(reply) => {
+                if earlier == Some(Way::AtOnce) {
+                    link.habits.only_waits.store(true, Ordering::Relaxed);
+                }
+                return Ok(reply);
+            }
+        };
+        let Some(next) = way.after(&refusal, message) else { return Err(refusal) };
+        tracing::debug!(backend = %link.settings.name, ?way, ?next, ?refusal, "refused; trying the next way");
+        if way == Way::Stream && message.task.is_none() {
+            link.habits.no_stream.store(true, Ordering::Relaxed);
+        }
+        earlier = Some(way);
+        way = next;
+    }
+}
+
+/// Sends the message in one way. If it continues a task, polls beside it show that the agent works.
+async fn reply_by(
+    way: Way,
+    message: Message<'_>,
+    following: &mut Following<'_>,
+) -> Exchanged<Reply> {
+    let opening = following.link.open(way.operation(message));
     let outcome = match message.task {
-        None => exchange.await,
+        None => opening.await,
         Some(task) => {
             following.answers(task);
             tokio::select! {
                 biased;
-                outcome = exchange => outcome,
+                outcome = opening => outcome,
                 // If the polls fail, the message alone can bring the reply.
-                Ok(reply) = following.poll(FIRST_WAIT, String::new()) => return Ok(reply),
+                Ok(reply) = following.poll(FIRST_WAIT, no_task()) => return Ok(reply),
             }
         }
     };
     let otherwise = match outcome {
-        Ok(result) => {
-            let reply = following.link.read(&result)?;
-            if !matches!(reply.outcome, Outcome::Unfinished) {
-                return Ok(following.done(reply));
+        Ok(Opened::Events(events)) => {
+            let outcome = following.stream(events).await;
+            if outcome.as_ref().is_err_and(A2aFailure::is_not_taken) {
+                following.task = None;
             }
-            following.know(reply.task_id.as_deref());
-            following.works(reply.context_id.as_deref());
-            "the task has no id".to_owned()
+            return outcome;
+        }
+        Ok(Opened::Result(result)) => {
+            let reply = following.link.read(&result)?;
+            match &reply.outcome {
+                Outcome::Waiting(_) | Outcome::Final(_) => {
+                    return Ok(following.conclude(reply).await);
+                }
+                Outcome::Unfinished => {
+                    following.know(reply.task_id.as_deref());
+                    following.works(reply.context_id.as_deref());
+                    no_task()
+                }
+                Outcome::Unknown(state) => {
+                    following.know(reply.task_id.as_deref());
+                    A2aFailure::unclear(unknown_state(state)).after_sending()
+                }
+            }
         }
         // The message went to a task, and polls of it can tell more.
         Err(A2aFailure::Call(CallError::Lost(why))) if following.task.is_some() => {
             following.lost_reply();
-            why
+            CallError::Lost(why)
         }
         // Polls have shown that the agent took the message.
-        Err(failure) if failure.is_not_taken() && following.saw_work() => String::new(),
+        Err(failure) if failure.is_not_taken() && following.saw_work() => failure.after_sending(),
         Err(failure) => {
             if failure.is_not_taken() {
                 following.task = None;
@@ -143,6 +237,11 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<
         }
     };
     Ok(following.poll(FIRST_WAIT, otherwise).await?)
+}
+
+/// The agent works on a message, and there is nothing to ask for its outcome by.
+fn no_task() -> CallError {
+    A2aFailure::unclear("its task has no id").after_sending()
 }
 
 /// The message id: the same for every repetition of a call, so that an agent can recognise one.

@@ -9,7 +9,11 @@ use http::StatusCode;
 use serde_json::value::RawValue;
 
 use crate::backend::{CallError, NotRead};
+use crate::model::{Ending, visible};
 use crate::oauth::TokenError;
+
+/// How many bytes of the name of a media type are shown.
+const MAX_MEDIA_TYPE: usize = 60;
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::From)]
@@ -31,9 +35,23 @@ pub(super) enum A2aFailure {
 pub(super) type Exchanged<T = Box<RawValue>> = Result<T, A2aFailure>;
 
 impl A2aFailure {
-    /// The reply does not follow the protocol.
-    pub(super) fn unreadable(why: impl Into<String>) -> Self {
-        CallError::Unreadable(why.into()).into()
+    /// The reply does not follow the protocol. The model is told `why`: what the agent has done.
+    pub(super) fn unclear(why: impl Into<String>) -> Self {
+        CallError::Unclear { why: why.into(), ending: Ending::Unreadable }.into()
+    }
+
+    /// This failure to read a response, with its media type where that is the cause.
+    pub(super) fn of_media_type(self, media_type: &str) -> Self {
+        match self {
+            Self::Call(CallError::Unclear { why, ending })
+                if !media_type.is_empty() && !media_type.ends_with("json") =>
+            {
+                let media_type = visible::line(media_type, MAX_MEDIA_TYPE);
+                let why = format!("{why}, but of the type {media_type}");
+                Self::Call(CallError::Unclear { why, ending })
+            }
+            other => other,
+        }
     }
 
     /// The agent may have received the request.
@@ -41,7 +59,9 @@ impl A2aFailure {
         CallError::Lost(why.into()).into()
     }
 
-    /// Whether the same request about a task may succeed later. The task goes on meanwhile.
+    /// Whether the same request about a task may succeed later. The task goes on meanwhile. A task
+    /// that is not found may be found later: behind a balancer, another replica may have it, and
+    /// some servers store a task only after they have named it.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Call(error) => !matches!(error, CallError::NotRead(NotRead::TooLarge { .. })),
@@ -49,6 +69,7 @@ impl A2aFailure {
             Self::Refused { code: None, .. } => true,
             Self::Refused { status, .. } => {
                 self.has_code(error_code::INTERNAL_ERROR)
+                    || self.has_code(error_code::TASK_NOT_FOUND)
                     || status.is_server_error()
                     || matches!(
                         *status,
@@ -78,12 +99,61 @@ impl A2aFailure {
         ];
         let Self::Refused { code, status, .. } = self else { return false };
         match code {
-            Some(code) => CODES.iter().any(|known| i64::from(*known) == *code),
+            Some(_) => CODES.iter().any(|code| self.has_code(*code)),
             None => matches!(
                 *status,
                 StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY
             ),
         }
+    }
+
+    /// Whether the agent does not stream, although its card says so. Then nothing has run, and the
+    /// same message may be sent in another way. `is_new`: the message continues no task, so that no
+    /// such task can be what was not found.
+    pub(super) fn means_no_stream(&self, is_new: bool) -> bool {
+        let Self::Refused { code, status, .. } = self else { return false };
+        match code {
+            Some(_) if self.has_code(error_code::TASK_NOT_FOUND) => is_new,
+            Some(_) => {
+                self.has_code(error_code::METHOD_NOT_FOUND)
+                    || self.has_code(error_code::UNSUPPORTED_OPERATION)
+            }
+            None => matches!(
+                *status,
+                StatusCode::NOT_FOUND
+                    | StatusCode::METHOD_NOT_ALLOWED
+                    | StatusCode::NOT_ACCEPTABLE
+                    | StatusCode::NOT_IMPLEMENTED
+            ),
+        }
+    }
+
+    /// Whether the agent may take a message only if the reply waits for the end of the task.
+    pub(super) fn may_mean_no_waiting(&self) -> bool {
+        const CODES: [i32; 3] = [
+            error_code::UNSUPPORTED_OPERATION,
+            error_code::INVALID_REQUEST,
+            error_code::INVALID_PARAMS,
+        ];
+        let Self::Refused { code, status, .. } = self else { return false };
+        match code {
+            Some(_) => CODES.iter().any(|code| self.has_code(*code)),
+            None => matches!(
+                *status,
+                StatusCode::BAD_REQUEST
+                    | StatusCode::UNPROCESSABLE_ENTITY
+                    | StatusCode::NOT_IMPLEMENTED
+            ),
+        }
+    }
+
+    /// Whether the agent has answered, and will answer the same request in the same way again.
+    pub(super) fn is_settled(&self) -> bool {
+        let Self::Refused { status, .. } = self else { return false };
+        !self.may_pass()
+            || (status.is_client_error()
+                && !self.has_code(error_code::TASK_NOT_FOUND)
+                && !matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS))
     }
 
     /// Whether it is the agent's refusal with this code.
@@ -94,9 +164,15 @@ impl A2aFailure {
     /// The error for the call after the message has reached the agent: no later failure may be
     /// reported as a call that was not made.
     pub(super) fn after_sending(self) -> CallError {
+        if self.has_code(error_code::TASK_NOT_FOUND) {
+            let why = "it no longer knows the task that it made of the message".to_owned();
+            return CallError::Unclear { why, ending: Ending::Unknown };
+        }
         match self.into() {
-            CallError::NotSent(text) | CallError::NoSession(text) | CallError::Refused(text) => {
-                CallError::Lost(text)
+            CallError::NotSent(text) | CallError::NoSession(text) => CallError::Lost(text),
+            CallError::Refused(text) => {
+                let why = format!("it does not say what became of its task ({text})");
+                CallError::Unclear { why, ending: Ending::Unknown }
             }
             other => other,
         }

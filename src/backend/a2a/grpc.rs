@@ -7,19 +7,18 @@
 mod messages;
 mod status;
 
-use std::cmp::Ordering;
-
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use reqwest::{Response, ResponseBuilderExt as _};
+use serde_json::value::RawValue;
 
 use super::failure::{A2aFailure, Exchanged};
 use super::interface::Endpoint;
 use super::wire::{Operation, Request};
 use crate::backend::{CallError, NotRead};
-use crate::budget::Budget;
+use crate::budget::{Budget, Held};
 use crate::error_chain::error_chain;
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
@@ -27,6 +26,17 @@ const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// The length of the prefix of a message: a flag for compression, and the message's length.
 const PREFIX: usize = 5;
 const MEDIA_TYPE: &str = "application/grpc";
+
+/// The messages of a response, one after the other.
+#[derive(Debug)]
+pub(super) struct Messages {
+    body: reqwest::Body,
+    /// What has come and was not returned.
+    bytes: BytesMut,
+    held: Held,
+    trailers: HeaderMap,
+    has_ended: bool,
+}
 
 /// The request for `operation` to the agent at `endpoint`.
 pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
@@ -72,35 +82,67 @@ pub(super) fn with_status_of_tokens(response: Response) -> Response {
 
 /// Reads the one result of a response.
 pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exchanged {
-    let (head, mut body) = http::Response::from(response).into_parts();
-    let mut bytes = BytesMut::new();
-    // The memory of an incomplete message.
-    let mut held = Budget::of_process().hold();
-    // Without a message, the head has the status.
-    let mut trailers = head.headers;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
-        match frame.into_data() {
-            Ok(data) => bytes.extend_from_slice(&data),
-            Err(frame) => {
-                if let Ok(last) = frame.into_trailers() {
-                    trailers = last;
+    let mut messages = Messages::new(response);
+    let message = messages.message().await?;
+    let _held = messages.held.take();
+    // The status comes last. It may be a refusal, even after a message.
+    let has_more = messages.message().await?.is_some();
+    match message {
+        None => Err(A2aFailure::unclear("its response has no message")),
+        Some(_) if has_more => Err(A2aFailure::unclear("its response has more than one message")),
+        Some(message) => messages::decode(operation, message),
+    }
+}
+
+impl Messages {
+    pub(super) fn new(response: Response) -> Self {
+        let (head, body) = http::Response::from(response).into_parts();
+        let held = Budget::of_process().hold();
+        Self { body, bytes: BytesMut::new(), held, trailers: head.headers, has_ended: false }
+    }
+
+    /// The next result; `None` at the end of a stream that is complete.
+    pub(super) async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+        let Some(message) = self.message().await? else { return Ok(None) };
+        let event = messages::decode_event(message)?;
+        self.held.follow(self.bytes.len());
+        Ok(Some(event))
+    }
+
+    /// The next message, which stays counted in `held`; `None` at the end of a response that is
+    /// complete.
+    async fn message(&mut self) -> Exchanged<Option<Bytes>> {
+        loop {
+            // The messages behind the first one are looked at in their turn.
+            check(self.bytes.get(..PREFIX).unwrap_or_default())?;
+            if let Some(end) = length(&self.bytes).map(|length| PREFIX + length)
+                && end <= self.bytes.len()
+            {
+                let message = self.bytes.split_to(end).split_off(PREFIX).freeze();
+                return Ok(Some(message));
+            }
+            if self.has_ended {
+                let broken_off = || A2aFailure::lost("the response broke off");
+                status::read(&self.trailers).ok_or_else(broken_off)??;
+                return if self.bytes.is_empty() { Ok(None) } else { Err(broken_off()) };
+            }
+            match self.body.frame().await {
+                None => self.has_ended = true,
+                Some(frame) => {
+                    let frame = frame
+                        .map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
+                    match frame.into_data() {
+                        Ok(data) => self.bytes.extend_from_slice(&data),
+                        Err(frame) => {
+                            if let Ok(last) = frame.into_trailers() {
+                                self.trailers = last;
+                            }
+                        }
+                    }
                 }
             }
+            self.held.follow(self.bytes.len());
         }
-        check(&bytes)?;
-        held.follow(bytes.len());
-    }
-    let broken_off = || A2aFailure::lost("the response broke off");
-    // The status comes last. It may be a refusal, even after a message.
-    status::read(&trailers).ok_or_else(broken_off)??;
-    match length(&bytes).map(|length| bytes.len().cmp(&(PREFIX + length))) {
-        None if bytes.is_empty() => Err(A2aFailure::unreadable("the response has no message")),
-        None | Some(Ordering::Less) => Err(broken_off()),
-        Some(Ordering::Greater) => {
-            Err(A2aFailure::unreadable("the response has more than one message"))
-        }
-        Some(Ordering::Equal) => messages::decode(operation, bytes.split_off(PREFIX).freeze()),
     }
 }
 
@@ -114,7 +156,9 @@ fn length(bytes: &[u8]) -> Option<usize> {
 fn check(bytes: &[u8]) -> Exchanged<()> {
     if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
-        return Err(A2aFailure::unreadable("the message is compressed"));
+        return Err(A2aFailure::unclear(
+            "its response is compressed, which the bridge has not asked for",
+        ));
     }
     let length = length(bytes).unwrap_or_default().max(bytes.len().saturating_sub(PREFIX));
     if length > MAX_MESSAGE {

@@ -3,20 +3,21 @@
 //! Must not: decide what a reply means for the call, or ask twice, cancellations aside.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use a2a::error_code::{TASK_NOT_CANCELABLE, TASK_NOT_FOUND};
-use http::HeaderValue;
 use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
+use super::events::EventStream;
 use super::failure::{A2aFailure, Exchanged};
-use super::grpc;
 use super::interface::{Endpoint, Generation};
 use super::result::{PartEncoding, Reply};
-use super::wire::{Message, Operation};
-use super::{AgentSettings, result, wire};
+use super::wire::{Answers, Message, Operation};
+use super::{AgentSettings, events, grpc, result, wire};
 use crate::backend::CallError;
 use crate::backend::auth::Tokens;
 use crate::config::A2aBinding;
@@ -30,6 +31,13 @@ pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// restart of the agent.
 const CANCEL_WAITS: [u64; 4] = [1, 2, 4, 8];
 
+/// The media type of the HTTP+JSON binding of 1.0, beside `application/json`.
+const A2A_JSON: &str = "application/a2a+json";
+/// What a reply may be. Strict servers refuse a request that takes none of their types.
+const ONE_RESULT: HeaderValue = HeaderValue::from_static("application/json, application/a2a+json");
+const EVENTS: HeaderValue =
+    HeaderValue::from_static("text/event-stream, application/json, application/a2a+json");
+
 /// Everything that a request to one agent needs.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -38,41 +46,119 @@ pub(super) struct Link {
     pub client: http_client::Client,
     pub endpoint: Endpoint,
     /// Whether the card says that the agent streams. Its artifacts then grow piece by piece, and
-    /// one text may be in several parts. The bridge does not read its streams.
+    /// one text may be in several parts.
     pub streams: bool,
+    /// The media types that the card names for replies.
+    pub output_modes: Vec<String>,
+    pub habits: Habits,
+}
+
+/// What the agent has shown, and its card does not say. Each costs one refusal, until the card
+/// changes.
+#[derive(Debug, Default)]
+pub(super) struct Habits {
+    /// It does not stream.
+    pub no_stream: AtomicBool,
+    /// It takes messages only if the reply waits for the end of the task.
+    pub only_waits: AtomicBool,
+    /// It takes bodies of [`A2A_JSON`] alone.
+    pub wants_a2a_json: AtomicBool,
+}
+
+/// The reply to a request.
+pub(super) enum Opened {
+    Result(Box<RawValue>),
+    Events(Box<EventStream>),
 }
 
 impl Link {
-    /// Makes one request and reads its result.
+    /// Makes one request and reads its one result.
     pub(super) async fn exchange(&self, operation: Operation<'_>) -> Exchanged {
-        let response = self.send(operation).await?;
+        match self.open(operation).await? {
+            Opened::Result(result) => Ok(result),
+            Opened::Events(mut events) => {
+                let result = events.next().await?;
+                result.ok_or_else(|| A2aFailure::unclear("its event stream has no event"))
+            }
+        }
+    }
+
+    /// Makes one request, and reads its result unless that is a stream. Any reply may be one: some
+    /// agents stream whatever they are asked.
+    pub(super) async fn open(&self, operation: Operation<'_>) -> Exchanged<Opened> {
+        let mut response = self.send(operation).await?;
+        if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
+            && self.endpoint.binding != A2aBinding::Grpc
+            && !self.habits.wants_a2a_json.swap(true, Ordering::Relaxed)
+        {
+            // The body was not read, so the request may be sent in the other type.
+            response = self.send(operation).await?;
+        }
         if self.is_grpc(&response) {
-            return grpc::result(response, operation).await;
+            return match operation.answers() {
+                Answers::One => grpc::result(response, operation).await.map(Opened::Result),
+                Answers::Many => {
+                    let messages = grpc::Messages::new(response);
+                    Ok(Opened::Events(Box::new(EventStream::Grpc(messages))))
+                }
+            };
         }
         let status = response.status();
-        let asked = http_client::retry_after(response.headers(), clock::now());
-        let body = http_client::body(response, MAX_REPLY).await.map_err(CallError::from)?;
-        let mut decoded = wire::decode(self.endpoint.binding, status, &body);
-        if let Err(A2aFailure::Refused { pause, .. }) = &mut decoded {
-            *pause = asked;
+        if let Some(encoding) = http_client::encoding(response.headers()) {
+            return Err(self.encoded(status, &encoding));
         }
-        decoded
+        if events::is_event_stream(&response) {
+            let events = EventStream::sse(self.endpoint.binding, response);
+            return Ok(Opened::Events(Box::new(events)));
+        }
+        let asked = http_client::retry_after(response.headers(), clock::now());
+        let media_type = http_client::media_type(response.headers()).to_owned();
+        let body = http_client::body(response, MAX_REPLY).await.map_err(CallError::from)?;
+        match wire::decode(self.endpoint.binding, status, &body) {
+            Ok(result) => Ok(Opened::Result(result)),
+            Err(A2aFailure::Refused { code, status, text, .. }) => {
+                Err(A2aFailure::Refused { code, status, text, pause: asked })
+            }
+            Err(failure) => Err(failure.of_media_type(&media_type)),
+        }
+    }
+
+    /// The failure of a response in an encoding that was not asked for.
+    fn encoded(&self, status: StatusCode, encoding: &str) -> A2aFailure {
+        if status.is_success() {
+            let why = format!(
+                "its response is compressed ({encoding}), which the bridge has not asked for"
+            );
+            return A2aFailure::unclear(why);
+        }
+        match wire::decode(self.endpoint.binding, status, b"") {
+            Err(failure) => failure,
+            Ok(_) => unreachable!("an empty body is no result"),
+        }
     }
 
     async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
         let request = wire::encode(&self.endpoint, operation, &random::uuid().to_string());
         let AgentSettings { config, tokens, .. } = &*self.settings;
         let mut headers = config.headers.clone();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(
+            ACCEPT,
+            match operation.answers() {
+                Answers::One => ONE_RESULT,
+                Answers::Many => EVENTS,
+            },
+        );
         if self.endpoint.generation == Generation::V10 {
             // Without this header, an agent treats the request as one of 0.3.
             headers.insert("a2a-version", HeaderValue::from_static(a2a::VERSION));
         }
-        if let Operation::Send(Message { trace: Some(trace), .. }, _) = operation {
+        if let Some(Message { trace: Some(trace), .. }) = operation.message() {
             http_client::add_trace(&mut headers, trace);
         }
         if request.body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let strict = self.habits.wants_a2a_json.load(Ordering::Relaxed);
+            let media_type = if strict { A2A_JSON } else { "application/json" };
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
         if self.endpoint.binding == A2aBinding::Grpc {
             grpc::mark(&mut headers);
@@ -96,14 +182,18 @@ impl Link {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
     }
 
-    /// Reads a message, or a task as it stands.
-    pub(super) fn read(&self, result: &RawValue) -> Exchanged<Reply> {
-        let encoding = match (self.endpoint.generation, self.endpoint.binding) {
+    /// How the parts of replies are written.
+    pub(super) fn encoding(&self) -> PartEncoding {
+        match (self.endpoint.generation, self.endpoint.binding) {
             (Generation::V03, A2aBinding::HttpJson) => PartEncoding::Nested,
             _ => PartEncoding::Plain,
-        };
-        result::read(result.get(), encoding, self.streams)
-            .map_err(|error| A2aFailure::unreadable(error.to_string()))
+        }
+    }
+
+    /// Reads a message, or a task as it stands.
+    pub(super) fn read(&self, result: &RawValue) -> Exchanged<Reply> {
+        result::read(result.get(), self.encoding(), self.streams)
+            .map_err(|error| A2aFailure::unclear(error.to_string()))
     }
 
     /// Cancels the task. To cancel it twice does no harm, so failures on the way are not the end.

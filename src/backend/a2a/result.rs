@@ -3,8 +3,11 @@
 //! Must not: know which HTTP request brought the reply, or trust its shape: every field may be
 //! absent, of another type or of a kind that is newer than this code.
 
+mod data_url;
+
 use serde_json::value::RawValue;
 
+use self::data_url::DataUrl;
 use crate::model::answer::files::{Attachments, DescribedFile, File, grouped};
 use crate::model::{Answer, Members, string_member, visible};
 
@@ -16,6 +19,18 @@ pub struct Reply {
     /// The conversation that the reply belongs to.
     pub context_id: Option<String>,
     pub outcome: Outcome,
+    pub content: Content,
+}
+
+/// Where the content of a reply stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// In the message, in the task's artifacts or in the message of its status.
+    Stated,
+    /// Only in the history of the task, of which a reply may have a part alone.
+    History,
+    /// Nowhere.
+    None,
 }
 
 /// The state of the agent's work.
@@ -23,6 +38,8 @@ pub struct Reply {
 pub enum Outcome {
     /// Submitted or working: poll again.
     Unfinished,
+    /// In a state of this name, which A2A does not know. It may change.
+    Unknown(String),
     /// The agent waits for input or an authorization.
     Waiting(Answer),
     /// Nothing more will come.
@@ -32,13 +49,13 @@ pub enum Outcome {
 /// The reply is neither a message nor a task that can be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    #[error("the reply is not a JSON object ({0})")]
+    #[error("its reply is not a JSON object ({0})")]
     NotAnObject(String),
-    #[error("the reply is neither a message nor a task")]
+    #[error("its reply is neither a message nor a task")]
     NeitherMessageNorTask,
-    #[error("the task has no state that A2A knows")]
-    UnknownState,
-    #[error("the task is unfinished and has no id to ask for it by")]
+    #[error("its task has no state")]
+    NoState,
+    #[error("its task is unfinished and has no id to ask for it by")]
     NoTaskId,
 }
 
@@ -52,21 +69,38 @@ pub enum PartEncoding {
     Nested,
 }
 
-/// The content of a message or of a task's artifacts: text, and the files that it names.
+/// The texts of a task, each with a line for each of its files, and the files of all.
 #[derive(Debug, Default)]
-struct Said {
-    text: String,
+struct TaskTexts {
+    /// What the agent has made.
+    artifacts: String,
+    /// What it says at the end, or asks.
+    closing: String,
+    /// What it has said before. Read only if there is nothing else.
+    history: String,
     files: Vec<File>,
 }
+
+/// The id of a conversation. Some servers write the names of their own language.
+pub(super) const CONTEXT_ID: &[&str] = &["contextId", "context_id"];
+pub(super) const TASK_ID: &[&str] = &["taskId", "task_id"];
+pub(super) const MESSAGE_ID: &[&str] = &["messageId", "message_id"];
 
 /// How many bytes of a name or an address are shown, on one line, so that it cannot look like
 /// further lines of the answer.
 const MAX_NAME: usize = 2048;
 
+/// How many bytes of the name of an unknown state are shown.
+const MAX_STATE: usize = 60;
+
 const WAITS_FOR_INPUT: &str =
     "[the agent waits for input: call this tool again with the answer, and it goes on]";
 const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, which has to be given \
     to it elsewhere: call this tool again when that is done, and it goes on]";
+const EMPTY_MESSAGE: &str = "[the agent replied with an empty message]";
+const EMPTY_TASK: &str = "[the agent completed the task and gave no answer]";
+/// Stands before what a failed task has made.
+const MADE_BEFORE: &str = "[what the agent had made before:]";
 
 /// Reads the result of a sent message or of a poll. `in_pieces`: a text of an artifact may be in
 /// several parts, as the agent made it piece by piece.
@@ -88,31 +122,89 @@ pub fn read(result: &str, encoding: PartEncoding, in_pieces: bool) -> Result<Rep
 }
 
 fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
-    let said = Said::read([message], encoding, false, Attachments::default());
-    let outcome = Outcome::Final(said.result());
-    Reply { task_id: None, context_id: id(message, "contextId"), outcome }
+    let mut files = Attachments::default();
+    let text = text([message], encoding, false, &mut files);
+    let (text, content) = match text.is_empty() {
+        true => (EMPTY_MESSAGE.to_owned(), Content::None),
+        false => (text, Content::Stated),
+    };
+    let outcome = Outcome::Final(Answer::Result { text, files: files.files });
+    Reply { task_id: None, context_id: id(message, CONTEXT_ID), outcome, content }
 }
 
 fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let status = task.object("status");
-    let state_name = status.as_ref().and_then(|status| status.string("state"));
-    let state = state_name.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
-    let task_id = id(task, "id");
-    let message = status.and_then(|status| status.object("message"));
-    let outcome = match state {
-        TaskState::Unfinished if task_id.is_none() => return Err(Unreadable::NoTaskId),
-        TaskState::Unfinished => Outcome::Unfinished,
-        state => {
-            let files = match state {
-                TaskState::Failed(_) => Attachments::of_an_error,
-                _ => Attachments::default,
-            };
-            let words = Said::read(&message, encoding, false, files());
-            let artifacts = Said::read(&task.objects("artifacts"), encoding, in_pieces, files());
-            state.outcome(words, artifacts)
-        }
+    let state_name =
+        status.as_ref().and_then(|status| status.string("state")).ok_or(Unreadable::NoState)?;
+    let task_id = id(task, &["id"]);
+    let context_id = id(task, CONTEXT_ID);
+    let Some(state) = TaskState::parse(&state_name) else {
+        let outcome = Outcome::Unknown(visible::line(&state_name, MAX_STATE));
+        return Ok(Reply { task_id, context_id, outcome, content: Content::None });
     };
-    Ok(Reply { task_id, context_id: id(task, "contextId"), outcome })
+    if let TaskState::Unfinished = state {
+        if task_id.is_none() {
+            return Err(Unreadable::NoTaskId);
+        }
+        let (outcome, content) = (Outcome::Unfinished, Content::None);
+        return Ok(Reply { task_id, context_id, outcome, content });
+    }
+    let mut files = match state {
+        TaskState::Failed(_) => Attachments::of_an_error(),
+        _ => Attachments::default(),
+    };
+    let mut artifacts = text(&task.objects("artifacts"), encoding, in_pieces, &mut files);
+    let message = status.and_then(|status| status.object("message"));
+    let closing = text(&message, encoding, false, &mut files);
+    if closing == artifacts {
+        // Some agents say in the status what they have made, once more.
+        artifacts.clear();
+    }
+    let mut texts = TaskTexts { artifacts, closing, ..TaskTexts::default() };
+    let mut content = Content::Stated;
+    if texts.artifacts.is_empty() && texts.closing.is_empty() {
+        texts.history = text(&last_words(task), encoding, false, &mut files);
+        content = if texts.history.is_empty() { Content::None } else { Content::History };
+    }
+    texts.files = files.files;
+    Ok(Reply { task_id, context_id, outcome: state.outcome(texts), content })
+}
+
+/// What the agent has said since the last message of its user. Agents that make no artifact leave
+/// their answer there.
+pub(super) fn last_words<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
+    let mut history = task.objects("history");
+    let begin = history.iter().rposition(is_of_user).map_or(0, |last| last + 1);
+    history.split_off(begin)
+}
+
+fn is_of_user(message: &Members<'_>) -> bool {
+    matches!(message.string("role").as_deref(), Some("user" | "ROLE_USER"))
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Also in a state that A2A does not know.
+    Unfinished,
+    Waiting,
+    Ended,
+}
+
+/// How far a task with this `TaskStatus` is.
+pub(super) fn stage(status: &RawValue) -> Stage {
+    let state = string_member(status.get(), "state");
+    match state.as_deref().and_then(TaskState::parse) {
+        None | Some(TaskState::Unfinished) => Stage::Unfinished,
+        Some(TaskState::Interrupted(_)) => Stage::Waiting,
+        Some(TaskState::Completed | TaskState::Failed(_)) => Stage::Ended,
+    }
+}
+
+/// Whether a `TaskStatus` says that the agent has failed.
+pub(super) fn is_failed(status: &RawValue) -> bool {
+    let state = string_member(status.get(), "state");
+    matches!(state.as_deref(), Some("failed" | "TASK_STATE_FAILED"))
 }
 
 enum TaskState {
@@ -125,21 +217,28 @@ enum TaskState {
 }
 
 impl TaskState {
-    /// The outcome of a task that ended or waits, from the `words` of its status and its
-    /// `artifacts`. A completed task is asked for its work, any other for what the agent says about
-    /// it.
-    fn outcome(self, words: Said, artifacts: Said) -> Outcome {
+    /// The outcome of a task that ended or waits. Nothing of its texts is left out: a model that is
+    /// not told what a failed task has done would have it done again.
+    fn outcome(self, texts: TaskTexts) -> Outcome {
+        let TaskTexts { artifacts, closing, history, files } = texts;
         match self {
             Self::Unfinished => Outcome::Unfinished,
-            Self::Completed => Outcome::Final(artifacts.or(words).result()),
-            Self::Interrupted(closing) => {
-                let mut question = words.or(artifacts);
-                question.text = lines(&[&question.text, closing]);
-                Outcome::Waiting(question.result())
+            Self::Completed => {
+                let mut text = lines(&[&history, &artifacts, &closing]);
+                if text.is_empty() {
+                    EMPTY_TASK.clone_into(&mut text);
+                }
+                Outcome::Final(Answer::Result { text, files })
             }
+            Self::Interrupted(request) => {
+                let text = lines(&[&history, &artifacts, &closing, request]);
+                Outcome::Waiting(Answer::Result { text, files })
+            }
+            // The reason comes first, as a long error is cut at its end.
             Self::Failed(without_reason) => {
-                let reason = words.or(artifacts).text;
-                let text = if reason.is_empty() { without_reason.to_owned() } else { reason };
+                let reason = if closing.is_empty() { without_reason } else { &closing };
+                let heading = if artifacts.is_empty() { "" } else { MADE_BEFORE };
+                let text = lines(&[reason, &history, heading, &artifacts]);
                 Outcome::Final(Answer::Error(text))
             }
         }
@@ -162,48 +261,57 @@ impl TaskState {
     }
 }
 
-impl Said {
-    /// Reads the parts of messages or artifacts, one below the other; `in_pieces`, a text part goes
-    /// on in the text part behind it.
-    fn read<'a, 'b: 'a>(
-        messages: impl IntoIterator<Item = &'a Members<'b>>,
-        encoding: PartEncoding,
-        in_pieces: bool,
-        mut files: Attachments,
-    ) -> Self {
-        let mut texts: Vec<String> = Vec::new();
-        for message in messages {
-            let mut goes_on = false;
-            for part in parts_of(message).unwrap_or_default() {
-                let text = part_text(part, encoding, &mut files);
-                match texts.last_mut().filter(|_| goes_on && is_text(part)) {
-                    Some(before) => before.push_str(&text),
-                    None => texts.push(text),
-                }
-                goes_on = in_pieces && is_text(part);
+/// The text of messages or artifacts, one part below the other. `in_pieces`: adjacent text parts
+/// may be pieces of one text.
+fn text<'a, 'b: 'a>(
+    messages: impl IntoIterator<Item = &'a Members<'b>>,
+    encoding: PartEncoding,
+    in_pieces: bool,
+    files: &mut Attachments,
+) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for message in messages {
+        let parts = parts_of(message).unwrap_or_default();
+        for run in parts.chunk_by(|before, after| is_text(before) && is_text(after)) {
+            let run: Vec<String> =
+                run.iter().map(|part| part_text(part, encoding, files)).collect();
+            if in_pieces && brings_spacing(&run) {
+                texts.push(run.concat());
+            } else {
+                texts.extend(run);
             }
         }
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        Self { text: lines(&texts), files: files.files }
     }
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    lines(&texts)
+}
 
-    /// The other content if there is none here; a file always has its line.
-    fn or(self, otherwise: Self) -> Self {
-        if self.text.is_empty() { otherwise } else { self }
-    }
+/// What a message of the agent says, in one text without its files.
+pub(super) fn text_of_message(message: &Members<'_>, encoding: PartEncoding) -> String {
+    text([message], encoding, false, &mut Attachments::of_an_error())
+}
 
-    fn result(self) -> Answer {
-        Answer::Result { text: self.text, files: self.files }
-    }
+/// Whether the texts are pieces of one text, with the spaces between words in them. An agent that
+/// streams may have sent a title and a paragraph as well, which must not be one word.
+fn brings_spacing(run: &[String]) -> bool {
+    let mut junctions = run.iter().zip(run.iter().skip(1));
+    junctions.any(|(before, after)| {
+        before.ends_with(char::is_whitespace) || after.starts_with(char::is_whitespace)
+    })
 }
 
 /// 0.3 over HTTP+JSON calls the parts of a message `content`.
-fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
+pub(super) fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
     message.array("parts").or_else(|| message.array("content"))
 }
 
 fn is_text(part: &RawValue) -> bool {
-    string_member(part.get(), "text").is_some()
+    text_of(part).is_some()
+}
+
+/// The text of a part that is one.
+pub(super) fn text_of(part: &RawValue) -> Option<String> {
+    string_member(part.get(), "text")
 }
 
 fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -> String {
@@ -231,7 +339,7 @@ fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -
 }
 
 /// The value under `key`; `null` counts as left out.
-fn stated<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
+pub(super) fn stated<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
     members.get(key).filter(|value| value.get() != "null")
 }
 
@@ -239,7 +347,7 @@ fn stated<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
 /// names.
 fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments) -> String {
     let name = first_string(file, &["name", "filename"]);
-    let mime_type = first_string(file, &["mimeType", "mediaType"]);
+    let mime_type = first_string(file, &["mimeType", "mediaType", "mime_type", "media_type"]);
     let protobuf = file.string("fileWithBytes");
     let twice = protobuf.is_some() && encoding == PartEncoding::Nested;
     if let Some(data) = first_string(file, &["bytes", "raw"]).or(protobuf) {
@@ -251,19 +359,29 @@ fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments
             twice,
         });
     }
+    let uri = first_string(file, &["uri", "url", "fileWithUri"]);
+    if let Some(inline) = uri.as_deref().and_then(DataUrl::read) {
+        return files.add(DescribedFile {
+            kind: "file",
+            name: name.as_deref(),
+            mime_type: mime_type.as_deref().or(inline.mime_type),
+            data: &inline.base64,
+            twice: false,
+        });
+    }
     let mut line = "[file".to_owned();
     for field in [name, mime_type].into_iter().flatten() {
         line.push(' ');
         line.push_str(&visible::line(&field, MAX_NAME));
     }
-    match first_string(file, &["uri", "url", "fileWithUri"]) {
+    match uri {
         Some(uri) => line.push_str(&format!(": {}]", visible::line(&uri, MAX_NAME))),
         None => line.push_str(", without content]"),
     }
     line
 }
 
-fn first_string(members: &Members<'_>, keys: &[&str]) -> Option<String> {
+pub(super) fn first_string(members: &Members<'_>, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| members.string(key))
 }
 
@@ -276,8 +394,9 @@ fn lines(texts: &[&str]) -> String {
     texts.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n")
 }
 
-fn id(members: &Members<'_>, key: &str) -> Option<String> {
-    members.string(key).filter(|id| !id.is_empty())
+/// The id under one of the keys.
+pub(super) fn id(members: &Members<'_>, keys: &[&str]) -> Option<String> {
+    first_string(members, keys).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use url::Url;
 use super::*;
 use crate::backend::fake::{request, request_of, tool_call};
 use crate::error_chain::error_chain;
-use crate::fake_http::{Agent, Reply, Seen};
+use crate::fake_http::{Agent, Reply, Seen, hurried};
 use crate::http_client;
 use crate::model::Answer;
 use crate::model::call::CallRequest;
@@ -18,6 +18,7 @@ use crate::model::catalog::Content;
 use crate::model::trace::Trace;
 
 mod resume;
+mod streams;
 mod talks;
 mod trouble;
 
@@ -26,19 +27,24 @@ fn dialer(card: CardSource) -> A2aDialer {
 }
 
 fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
+    let name = BackendName::parse("hr").unwrap();
+    A2aDialer::new(name, &config(card), http_client::new(), conversations)
+}
+
+fn config(card: CardSource) -> A2a {
     let mut token = HeaderValue::from_static("Bearer hunter2");
     token.set_sensitive(true);
-    let config = A2a {
+    A2a {
         card,
         headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]),
         description: None,
         binding: None,
         allow_hosts: Vec::new(),
+        blocking: false,
         signers: None,
         oauth: None,
         tls: None,
-    };
-    A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new(), conversations)
+    }
 }
 
 async fn dial(agent: &Agent) -> Arc<dyn Peer> {
@@ -228,7 +234,7 @@ async fn failures_are_told_apart() {
 
     let agent = json_rpc(|_| Reply::json("<html>".to_owned())).await;
     let error = dial(&agent).await.call(hello()).await.unwrap_err();
-    assert!(matches!(error, CallError::Unreadable(_)), "{error}");
+    assert!(matches!(error, CallError::Unclear { .. }), "{error}");
 
     let agent = json_rpc(|_| Reply::hang_up()).await;
     let peer = dial(&agent).await;
@@ -281,8 +287,10 @@ async fn a_task_that_the_agent_forgot_may_have_run() {
         Reply::json(json!({"jsonrpc": "2.0", "id": 1, "error": error}).to_string())
     })
     .await;
-    let error = dial(&agent).await.call(hello()).await.unwrap_err();
-    assert!(matches!(error, CallError::Lost(_)), "{error}");
+    let peer = dial(&agent).await;
+    let called = peer.call(hello());
+    let error = hurried(|| count(&agent, "GetTask") > 0, called).await.unwrap_err();
+    assert!(error.to_string().contains("no longer knows the task"), "{error}");
 }
 
 #[tokio::test]
@@ -292,7 +300,10 @@ async fn a_repeated_call_has_the_same_message_id() {
     let asked = request_of("r", None, "", r#"{"message": "hello"}"#);
     let other = tool_call(CallRequest { tool_use: "v".into(), ..asked });
     for call in [hello(), hello(), other] {
-        assert_eq!(peer.call(call).await.unwrap().answer, ok(""));
+        assert_eq!(
+            peer.call(call).await.unwrap().answer,
+            ok("[the agent replied with an empty message]")
+        );
     }
     let ids: Vec<String> = agent.seen()[1..]
         .iter()

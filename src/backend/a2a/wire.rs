@@ -21,23 +21,57 @@ use crate::model::{Members, Trace, string_member, visible};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation<'a> {
     Send(Message<'a>, Reply),
+    /// A message whose reply is a stream of what becomes of it.
+    Stream(Message<'a>),
     /// The state of a task.
     GetTask(&'a str),
+    /// The same, with the messages of its history.
+    GetHistory(&'a str),
     CancelTask(&'a str),
+    /// A stream of what becomes of a task from now on.
+    Subscribe(&'a str),
 }
 
-impl Operation<'_> {
+/// How the bridge reads the response to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// One result.
+    One,
+    /// A stream of results.
+    Many,
+}
+
+impl<'a> Operation<'a> {
     /// Whether the agent only reports a state, and changes nothing.
     pub(super) fn only_reads(self) -> bool {
-        matches!(self, Self::GetTask(_))
+        matches!(self, Self::GetTask(_) | Self::GetHistory(_) | Self::Subscribe(_))
+    }
+
+    pub(super) fn answers(self) -> Answers {
+        match self {
+            Self::Stream(_) | Self::Subscribe(_) => Answers::Many,
+            Self::Send(..) | Self::GetTask(_) | Self::GetHistory(_) | Self::CancelTask(_) => {
+                Answers::One
+            }
+        }
+    }
+
+    /// The message that it sends, if it sends one.
+    pub(super) fn message(self) -> Option<Message<'a>> {
+        match self {
+            Self::Send(message, _) | Self::Stream(message) => Some(message),
+            _ => None,
+        }
     }
 
     /// The method of 1.0, in JSON-RPC and gRPC alike.
     pub(super) fn method(self) -> &'static str {
         match self {
             Self::Send(..) => a2a::methods::SEND_MESSAGE,
-            Self::GetTask(_) => a2a::methods::GET_TASK,
+            Self::Stream(_) => a2a::methods::SEND_STREAMING_MESSAGE,
+            Self::GetTask(_) | Self::GetHistory(_) => a2a::methods::GET_TASK,
             Self::CancelTask(_) => a2a::methods::CANCEL_TASK,
+            Self::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
         }
     }
 
@@ -45,8 +79,10 @@ impl Operation<'_> {
     fn method_0_3(self) -> &'static str {
         match self {
             Self::Send(..) => "message/send",
-            Self::GetTask(_) => "tasks/get",
+            Self::Stream(_) => "message/stream",
+            Self::GetTask(_) | Self::GetHistory(_) => "tasks/get",
             Self::CancelTask(_) => "tasks/cancel",
+            Self::Subscribe(_) => "tasks/resubscribe",
         }
     }
 }
@@ -59,6 +95,8 @@ pub(super) struct Message<'a> {
     /// The conversation and the task that it continues.
     pub context: Option<&'a str>,
     pub task: Option<&'a str>,
+    /// The media types that the reply may have, as the card names them; empty if it names none.
+    pub output_modes: &'a [String],
     /// Its trace, which is sent beside it.
     pub trace: Option<&'a Trace>,
 }
@@ -80,14 +118,18 @@ pub(super) struct Request {
     pub body: Option<Bytes>,
 }
 
-/// How many messages of a task's history an agent should send: the bridge reads none, and a history
-/// may be large. Agents on a2a-sdk 0.3 take 0 for all of them.
-pub(super) fn history_length(of: Generation) -> i32 {
-    match of {
+/// How many messages of a task's history an agent should send with a reply: a history may be large,
+/// and the bridge asks for it only if the reply has no content. Agents on a2a-sdk 0.3 take 0 for
+/// all messages.
+pub(super) fn history_length(generation: Generation) -> i32 {
+    match generation {
         Generation::V10 => 0,
         Generation::V03 => 1,
     }
 }
+
+/// How many messages of its history a task is asked for whose reply has no content.
+pub(super) const LONG_HISTORY: i32 = 100;
 
 /// How much text of a peer's error is passed on, in bytes.
 const MAX_ERROR_TEXT: usize = 1024;
@@ -105,15 +147,17 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
 }
 
 fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
-    let of = endpoint.generation;
-    let method = match of {
+    let generation = endpoint.generation;
+    let method = match generation {
         Generation::V10 => operation.method(),
         Generation::V03 => operation.method_0_3(),
     };
     let mut params = match operation {
-        Operation::Send(message, reply) => send(endpoint, message, reply),
-        Operation::GetTask(id) => json!({"id": id, "historyLength": history_length(of)}),
-        Operation::CancelTask(id) => json!({"id": id}),
+        Operation::Send(message, reply) => send(endpoint, message, Some(reply)),
+        Operation::Stream(message) => send(endpoint, message, None),
+        Operation::GetTask(id) => json!({"id": id, "historyLength": history_length(generation)}),
+        Operation::GetHistory(id) => json!({"id": id, "historyLength": LONG_HISTORY}),
+        Operation::CancelTask(id) | Operation::Subscribe(id) => json!({"id": id}),
     };
     set_tenant(&mut params, endpoint);
     let [id, method] = [id, method].map(Value::from);
@@ -121,18 +165,32 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
 }
 
 fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
-    let (method, path, body): (_, [Cow<'_, str>; 2], _) = match operation {
-        Operation::Send(message, reply) => {
-            let mut body = send(endpoint, message, reply);
-            set_tenant(&mut body, endpoint);
-            (Method::POST, ["message:send".into(), "".into()], Some(body.to_string()))
+    let (method, path): (_, [Cow<'_, str>; 2]) = match operation {
+        Operation::Send(..) => (Method::POST, ["message:send".into(), "".into()]),
+        Operation::Stream(_) => (Method::POST, ["message:stream".into(), "".into()]),
+        Operation::GetTask(id) | Operation::GetHistory(id) => {
+            (Method::GET, ["tasks".into(), id.into()])
         }
-        Operation::GetTask(id) => (Method::GET, ["tasks".into(), id.into()], None),
         Operation::CancelTask(id) => {
-            let path = ["tasks".into(), format!("{id}:cancel").into()];
-            (Method::POST, path, Some("{}".to_owned()))
+            (Method::POST, ["tasks".into(), format!("{id}:cancel").into()])
+        }
+        Operation::Subscribe(id) => {
+            // Servers of both versions take GET, and those of 0.3 nothing else.
+            (Method::GET, ["tasks".into(), format!("{id}:subscribe").into()])
         }
     };
+    let json = match operation {
+        Operation::Send(message, reply) => Some(send(endpoint, message, Some(reply))),
+        Operation::Stream(message) => Some(send(endpoint, message, None)),
+        Operation::CancelTask(_) => Some(json!({})),
+        Operation::GetTask(_) | Operation::GetHistory(_) | Operation::Subscribe(_) => None,
+    };
+    let body = json.map(|mut body| {
+        if operation.message().is_some() {
+            set_tenant(&mut body, endpoint);
+        }
+        Bytes::from(body.to_string())
+    });
     let mut url = endpoint.url.clone();
     {
         let mut segments = url.path_segments_mut().expect("an http URL has a path");
@@ -143,18 +201,22 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
         }
         segments.extend(path.iter().filter(|segment| !segment.is_empty()));
     }
-    if let Operation::GetTask(_) = operation {
-        let length = history_length(endpoint.generation);
+    let history = match operation {
+        Operation::GetTask(_) => Some(history_length(endpoint.generation)),
+        Operation::GetHistory(_) => Some(LONG_HISTORY),
+        _ => None,
+    };
+    if let Some(length) = history {
         url.query_pairs_mut().append_pair("historyLength", &length.to_string());
     }
-    Request { method, url, body: body.map(Bytes::from) }
+    Request { method, url, body }
 }
 
-/// The request that sends a message.
-fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Reply) -> Value {
-    let of = endpoint.generation;
+/// The request that sends a message. `reply` is `None` if the reply is a stream.
+fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Option<Reply>) -> Value {
+    let generation = endpoint.generation;
     let text = sent.text;
-    let mut message = match (of, endpoint.binding) {
+    let mut message = match (generation, endpoint.binding) {
         (Generation::V10, _) => json!({"role": "ROLE_USER", "parts": [{"text": text}]}),
         // The JSON form of 0.3's protobuf messages differs from the JSON of its JSON-RPC binding.
         (Generation::V03, A2aBinding::HttpJson) => {
@@ -171,12 +233,17 @@ fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Reply) -> Value {
             message[key] = id.into();
         }
     }
-    let at_once = reply == Reply::AtOnce;
-    let mut configuration = match of {
-        Generation::V10 => json!({"returnImmediately": at_once}),
-        Generation::V03 => json!({"acceptedOutputModes": ["text/plain"], "blocking": !at_once}),
-    };
-    configuration["historyLength"] = history_length(of).into();
+    let mut configuration = json!({"historyLength": history_length(generation)});
+    if !sent.output_modes.is_empty() {
+        configuration["acceptedOutputModes"] = sent.output_modes.into();
+    }
+    if let Some(reply) = reply {
+        let at_once = reply == Reply::AtOnce;
+        match generation {
+            Generation::V10 => configuration["returnImmediately"] = at_once.into(),
+            Generation::V03 => configuration["blocking"] = (!at_once).into(),
+        }
+    }
     json!({"message": message, "configuration": configuration})
 }
 
@@ -208,16 +275,34 @@ pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Ex
         return Err(http_refusal(binding, status, members.ok()));
     }
     match (binding, members) {
-        (A2aBinding::Grpc, _) => Err(A2aFailure::unreadable("the response is not a gRPC response")),
+        (A2aBinding::Grpc, _) => Err(A2aFailure::unclear("its response is none of gRPC")),
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
         (A2aBinding::JsonRpc, Ok(_)) => {
-            let why = "the JSON-RPC response has neither `result` nor `error`";
-            Err(A2aFailure::unreadable(why))
+            let why = "its JSON-RPC response has neither `result` nor `error`";
+            Err(A2aFailure::unclear(why))
         }
         (_, Err(error)) => {
-            Err(A2aFailure::unreadable(format!("the response is not a JSON object ({error})")))
+            Err(A2aFailure::unclear(format!("its response is not a JSON object ({error})")))
         }
     }
+}
+
+/// The result in an event of a streamed reply, or the agent's error in the place of one.
+pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Exchanged {
+    if binding != A2aBinding::HttpJson {
+        return decode(binding, StatusCode::OK, data.as_bytes());
+    }
+    // In this binding, an error has the form that it has in a body.
+    let error = Members::read(data).ok().and_then(|event| event.object("error"));
+    let Some(error) = error else { return decode(binding, StatusCode::OK, data.as_bytes()) };
+    let status = error
+        .get("code")
+        .and_then(|code| serde_json::from_str(code.get()).ok())
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
+    let text = cut(&format!("A2A error {}: {message}", status.as_u16()));
+    Err(A2aFailure::Refused { code: reason(&error), status, text, pause: None })
 }
 
 /// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0
@@ -234,7 +319,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
 
 fn raw(text: &str) -> Exchanged {
     RawValue::from_string(text.to_owned())
-        .map_err(|error| A2aFailure::unreadable(format!("the response is not JSON ({error})")))
+        .map_err(|error| A2aFailure::unclear(format!("its response is not JSON ({error})")))
 }
 
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.

@@ -15,7 +15,7 @@ use crate::http_client::address::{is_own, shown};
 use crate::model::BackendName;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::resource_name;
-use crate::oauth::endpoint::{Question, Shows};
+use crate::oauth::endpoint::{Shows, TokenRequest};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 
 /// Gets tokens for one client.
@@ -24,12 +24,12 @@ pub(in crate::backend) struct Issuer {
     backend: BackendName,
     clients: http_client::Clients,
     credentials: Arc<ClientCredentials>,
-    known: Mutex<Known>,
+    endpoint_state: Mutex<EndpointState>,
 }
 
 /// The token endpoint that is configured or found out so far, and how the client authenticates.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct EndpointState {
     endpoint: Option<Endpoint>,
     shows: Shows,
 }
@@ -45,7 +45,7 @@ pub(super) struct Endpoint {
     pub(super) resource: Option<String>,
     /// What the backend says that a token has to be good for.
     pub(super) scope: Option<String>,
-    pub(super) told: Told,
+    pub(super) source: EndpointSource,
     /// Whether the operator configured requests to this origin, so that the backend is not alone in
     /// naming it.
     pub(super) is_own: bool,
@@ -53,7 +53,7 @@ pub(super) struct Endpoint {
 
 /// Who says where tokens are issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum EndpointSource {
     Operator,
     Card,
     /// The discovery found it, and may be repeated.
@@ -72,16 +72,16 @@ impl Issuer {
             audience: credentials.audience.clone().unwrap_or_else(|| url.to_string()),
             resource: resource.map(resource_name),
             scope: None,
-            told: Told::Operator,
+            source: EndpointSource::Operator,
             is_own: true,
         });
-        let known = Mutex::new(Known { endpoint, shows: credentials.shows });
-        Self { backend, clients, credentials, known }
+        let endpoint_state = Mutex::new(EndpointState { endpoint, shows: credentials.shows });
+        Self { backend, clients, credentials, endpoint_state }
     }
 
     /// Where tokens are issued, found out if need be.
     async fn endpoint(&self, challenge: Option<&Challenge>) -> IssueResult<(Endpoint, Shows)> {
-        let Known { endpoint, shows } = self.known.lock().clone();
+        let EndpointState { endpoint, shows } = self.endpoint_state.lock().clone();
         if let Some(endpoint) = endpoint {
             return Ok((endpoint, shows));
         }
@@ -97,7 +97,7 @@ impl Issuer {
             token_url = shown(&endpoint.url),
             "the server says where its tokens are issued"
         );
-        *self.known.lock() = Known { endpoint: Some(endpoint.clone()), shows };
+        *self.endpoint_state.lock() = EndpointState { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }
 
@@ -109,7 +109,7 @@ impl Issuer {
         }
         let ClientCredentials { id, secret, is_chosen, scopes, .. } = &*self.credentials;
         let scope = if scopes.is_empty() { endpoint.scope.clone() } else { Some(scopes.join(" ")) };
-        let question = Question {
+        let request = TokenRequest {
             url: &endpoint.url,
             place: &place,
             audience: &endpoint.audience,
@@ -119,19 +119,25 @@ impl Issuer {
             grant: "client_credentials",
             fields: &[("scope", scope.as_deref()), ("resource", endpoint.resource.as_deref())],
         };
-        let client = match endpoint.told {
-            Told::Operator => self.clients.to(&endpoint.url).clone(),
-            Told::Card | Told::Metadata => self.clients.to_named(&endpoint.url, endpoint.is_own),
+        let client = match endpoint.source {
+            EndpointSource::Operator => self.clients.to(&endpoint.url).clone(),
+            EndpointSource::Card | EndpointSource::Metadata => {
+                self.clients.to_named(&endpoint.url, endpoint.is_own)
+            }
         };
-        Ok(question.ask(&client, shows).await?.issued)
+        Ok(request.send(&client, shows).await?.issued)
     }
 
     /// Notes the token endpoint that the backend at `base` has named. It is used only if the
     /// operator has configured none and the client's secret may go there.
     pub(in crate::backend) fn learn(&self, base: Option<&Url>, named: &str) {
-        let mut known = self.known.lock();
+        let mut state = self.endpoint_state.lock();
         let backend = &self.backend;
-        if known.endpoint.as_ref().is_some_and(|endpoint| endpoint.told == Told::Operator) {
+        if state
+            .endpoint
+            .as_ref()
+            .is_some_and(|endpoint| endpoint.source == EndpointSource::Operator)
+        {
             return;
         }
         match discovery::endpoint(base, named) {
@@ -139,14 +145,13 @@ impl Issuer {
                 let token_url = shown(&url);
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
                 // A card in a file is the operator's own word.
-                let is_own = base.is_none_or(|base| is_own(base, &url));
-                known.endpoint = Some(Endpoint {
+                state.endpoint = Some(Endpoint {
+                    is_own: base.is_none_or(|base| is_own(base, &url)),
                     audience: url.to_string(),
                     url,
                     resource: None,
                     scope: None,
-                    told: Told::Card,
-                    is_own,
+                    source: EndpointSource::Card,
                 });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
@@ -162,16 +167,16 @@ impl Issue for Issuer {
     }
 
     fn is_ready(&self) -> bool {
-        self.known.lock().endpoint.is_some()
+        self.endpoint_state.lock().endpoint.is_some()
     }
 
     async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
         let (endpoint, mut shows) = self.endpoint(challenge).await?;
         let outcome = self.ask(&endpoint, &mut shows).await;
-        let mut known = self.known.lock();
-        known.shows = shows;
-        if outcome.is_err() && endpoint.told == Told::Metadata {
-            known.endpoint = None;
+        let mut state = self.endpoint_state.lock();
+        state.shows = shows;
+        if outcome.is_err() && endpoint.source == EndpointSource::Metadata {
+            state.endpoint = None;
         }
         outcome
     }

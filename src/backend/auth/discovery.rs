@@ -5,7 +5,7 @@
 
 use url::Url;
 
-use super::client_credentials::{Endpoint, Told};
+use super::client_credentials::{Endpoint, EndpointSource};
 use crate::http_client::Clients;
 use crate::http_client::address::{is_own, shown};
 use crate::model::Members;
@@ -44,9 +44,14 @@ pub(super) async fn find(
         };
         let url = endpoint(Some(base), &token_endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(texts);
-        let is_own = is_own(base, &url);
-        let scope = challenge.scope.clone();
-        let endpoint = Endpoint { url, audience, resource, scope, told: Told::Metadata, is_own };
+        let endpoint = Endpoint {
+            is_own: is_own(base, &url),
+            url,
+            audience,
+            resource,
+            scope: challenge.scope.clone(),
+            source: EndpointSource::Metadata,
+        };
         return Ok((endpoint, shows(methods.as_deref())));
     }
     let origin = base.origin().ascii_serialization();
@@ -124,8 +129,9 @@ fn unusable(url: &Url, why: &str) -> IssueError {
 
 fn shows(methods: Option<&[String]>) -> Shows {
     let methods = methods.unwrap_or_default();
-    let knows = |name: &str| methods.iter().any(|method| method == name);
-    if knows("client_secret_post") && !knows("client_secret_basic") {
+    if methods.iter().any(|method| method == "client_secret_post")
+        && !methods.iter().any(|method| method == "client_secret_basic")
+    {
         Shows::InBody
     } else {
         Shows::InHeader

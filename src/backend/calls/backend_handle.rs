@@ -16,6 +16,7 @@ use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::demand::Demand;
 use crate::backend::log::Removal;
 use crate::backend::supervisor::Ask;
+use crate::backend::switch::Switch;
 use crate::config::Backend;
 use crate::limits::queue::AdmissionQueue;
 use crate::limits::quota::Meter;
@@ -43,6 +44,8 @@ pub struct BackendHandle {
     pub(super) asks: mpsc::Sender<Ask>,
     /// Makes the supervisor connect while calls wait.
     pub demand: Demand,
+    /// Whether the operator wants it connected.
+    pub switch: Switch,
     /// Counts its calls, if it has a quota.
     pub quota: Option<Arc<Meter>>,
     traffic: Arc<Traffic>,
@@ -82,8 +85,17 @@ impl BackendHandle {
     ) -> Self {
         let queue = AdmissionQueue::new(rules.concurrency);
         let quota = Meter::after(None, OF, rules.quota);
-        let demand = Demand::default();
-        Self { rules, dial, queue, breaker, asks, demand, quota, traffic: Arc::default() }
+        Self {
+            rules,
+            dial,
+            queue,
+            breaker,
+            asks,
+            demand: Demand::default(),
+            switch: Switch::default(),
+            quota,
+            traffic: Arc::default(),
+        }
     }
 
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
@@ -99,9 +111,10 @@ impl BackendHandle {
         backend
     }
 
-    /// Takes over the counts of `earlier`, which this handle replaces.
+    /// Takes over the counts and the switch of `earlier`, which this handle replaces.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.traffic = Arc::clone(&earlier.traffic);
+        self.switch = earlier.switch.clone();
         self.quota = Meter::after(earlier.quota.as_ref(), OF, self.rules.quota);
         self
     }

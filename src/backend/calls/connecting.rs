@@ -100,7 +100,11 @@ impl Backends {
         broken: Option<&InUse>,
     ) -> Result<Option<InUse>, CallFailure> {
         let Some(connection) = self.registry.connection(name) else {
-            return if self.registry.has(name) { Ok(None) } else { Err(CallFailure::Removed) };
+            return match self.registry.snapshot(name.as_str()).map(|known| known.phase) {
+                Some(Phase::Disabled) => Err(CallFailure::Disabled),
+                Some(_) => Ok(None),
+                None => Err(CallFailure::Removed),
+            };
         };
         match broken {
             Some(broken) if Arc::ptr_eq(&broken.peer, &connection.peer) => Ok(None),

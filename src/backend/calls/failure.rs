@@ -24,6 +24,8 @@ pub(super) enum CallFailure {
     OverQuota(String),
     #[error("not connected")]
     NotConnected,
+    #[error("the operator has disabled the backend")]
+    Disabled,
     #[error("the backend was removed from the configuration")]
     Removed,
     #[error(transparent)]
@@ -73,6 +75,7 @@ impl CallFailure {
             Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected
+            | Self::Disabled
             | Self::Removed
             | Self::NotListed
             | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => Ending::Unavailable,
@@ -88,6 +91,7 @@ impl CallFailure {
             | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
             Self::Call(CallError::Refused(_) | CallError::RefusedWith { .. }) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
+            Self::Call(CallError::Unclear { ending, .. }) => *ending,
         }
     }
 
@@ -104,7 +108,9 @@ impl CallFailure {
         match self {
             Self::TimedOut(waited) => sentences::read_timed_out(name, seconds(*waited)),
             Self::Call(CallError::Lost(_)) => sentences::read_lost(name),
-            Self::Call(CallError::Unreadable(_)) => sentences::read_unreadable(name),
+            Self::Call(CallError::Unreadable(_) | CallError::Unclear { .. }) => {
+                sentences::read_unreadable(name)
+            }
             Self::Call(CallError::NotRead(why)) => sentences::read_too_large(name, why),
             _ => self.for_model(name),
         }
@@ -123,6 +129,7 @@ impl CallFailure {
             Self::NotConnected | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => {
                 sentences::backend_unreachable(name)
             }
+            Self::Disabled => sentences::backend_disabled(name),
             Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
             Self::NotApproved => sentences::approval_needed(name),
@@ -135,6 +142,7 @@ impl CallFailure {
             Self::TimedOut(waited) => sentences::call_timed_out(name, seconds(*waited)),
             Self::Call(CallError::Lost(_)) => sentences::connection_lost(name),
             Self::Call(CallError::Unreadable(_)) => sentences::answer_unreadable(name),
+            Self::Call(CallError::Unclear { why, .. }) => sentences::outcome_unclear(name, why),
             Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => {
                 sentences::answer_too_large(name, why)
             }

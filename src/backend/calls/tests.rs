@@ -72,7 +72,7 @@ fn start_as(
         let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        let demand = backend.demand.clone();
+        let (demand, switch) = (backend.demand.clone(), backend.switch.reader());
         handles.insert(lease.name.clone(), Arc::new(backend));
         let program = if is_program { Some(program_start(lease.name.as_str())) } else { None };
         let supervisor = Supervisor {
@@ -85,6 +85,7 @@ fn start_as(
             first_turn: None,
             program,
             demand,
+            switch,
             redact: LiveRedaction::default(),
         };
         tasks.spawn(supervisor.run(stop.clone()));

@@ -154,7 +154,7 @@ impl Breaker {
     pub(super) fn close(&mut self) -> Option<Change> {
         let was_closed = matches!(self.state, State::Closed { .. });
         self.change(State::Closed { failures: 0 });
-        (!was_closed).then_some(Change::Closed)
+        if was_closed { None } else { Some(Change::Closed) }
     }
 
     fn change(&mut self, state: State) {

@@ -410,12 +410,13 @@ fn other_args(program: &Program, package: &str, executables: &[String]) -> Strin
     };
     args.insert(at, "--from".to_owned());
     args.insert(at + 2, chosen.clone());
-    let args = serde_json::json!(args);
+    let cure = format!("write `args: {}`", serde_json::json!(args));
     let others: Vec<&str> =
         executables.iter().filter(|name| *name != chosen).map(String::as_str).collect();
-    match others.is_empty() {
-        true => format!("write `args: {args}`"),
-        false => format!("write `args: {args}`; its other programs are {}", others.join(", ")),
+    if others.is_empty() {
+        cure
+    } else {
+        format!("{cure}; its other programs are {}", others.join(", "))
     }
 }
 
@@ -423,6 +424,6 @@ fn other_args(program: &Program, package: &str, executables: &[String]) -> Strin
 fn is_package(word: &str, package: &str) -> bool {
     let name = word.split(['@', '[', '=', '<', '>']).next().unwrap_or_default();
     // Python takes these letters for one another.
-    let plain = |name: &str| name.to_lowercase().replace(['_', '.'], "-");
-    plain(name) == plain(package)
+    let [name, package] = [name, package].map(|name| name.to_lowercase().replace(['_', '.'], "-"));
+    name == package
 }

@@ -97,9 +97,9 @@ pub(super) fn unreached(evidence: &Evidence<'_>, line: &str, installs: bool) -> 
     if UNTRUSTED.iter().any(|words| has(line, &[words])) {
         return Some(Cause::Untrusted);
     }
-    let is_unreached = CODES.iter().any(|code| line.contains(code))
-        || UNREACHED.iter().any(|words| has(line, &[words]));
-    if !is_unreached {
+    if !CODES.iter().any(|code| line.contains(code))
+        && !UNREACHED.iter().any(|words| has(line, &[words]))
+    {
         return None;
     }
     Some(Cause::NoNetwork(match (installs, evidence.variables.has_proxy) {
@@ -112,8 +112,7 @@ pub(super) fn unreached(evidence: &Evidence<'_>, line: &str, installs: bool) -> 
 /// npm has a code for each error.
 fn npm(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     let mut errors = lines.iter().filter_map(|line| npm_error(line));
-    let no_program = |text: &str| has(text, &["could not determine executable"]);
-    if errors.clone().any(no_program) {
+    if errors.clone().any(|text| has(text, &["could not determine executable"])) {
         return Some(Cause::NothingToRun);
     }
     if errors.clone().any(|text| has(text, &["npx canceled due to missing packages"])) {
@@ -141,8 +140,8 @@ fn npm(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
 
 /// An installation that was interrupted, or that two have done at the same time.
 pub(super) fn damaged(evidence: &Evidence<'_>, lines: &[String]) -> Cause {
-    let computed = || npx_cache(evidence.program, &evidence.variables);
-    Cause::DamagedCache(cache_in(lines.iter()).or_else(computed))
+    let cache = cache_in(lines.iter());
+    Cause::DamagedCache(cache.or_else(|| npx_cache(evidence.program, &evidence.variables)))
 }
 
 /// The programs of a package that has none of the wanted name, as uv lists them.

@@ -15,15 +15,21 @@ use crate::config::{Program, ProgramSandbox};
 /// it (`/usr/bin/sh: 1: /srv/run: Permission denied`).
 pub(super) fn path_in(line: &str) -> Option<PathBuf> {
     let quoted = line.split(['\'', '"', '`', '‘', '’']).skip(1).find(|part| part.starts_with('/'));
-    let word = || {
-        let is_path = |word: &&str| word.starts_with('/') && word.len() > 1;
-        let mut paths = line.split([' ', '=', '(']).filter(is_path);
-        let first = paths.next()?;
-        let is_speaker = first.ends_with(':') && line.starts_with(first);
-        let path = paths.next().filter(|_| is_speaker).unwrap_or(first);
-        Some(path.trim_end_matches([',', ':', ';', ')', '.']))
+    let path = quoted.or_else(|| unquoted_path(line))?;
+    if path.len() > 1 { Some(path.into()) } else { None }
+}
+
+/// The first word of `line` that is a path, or the second if the first one is that of the speaker.
+fn unquoted_path(line: &str) -> Option<&str> {
+    let mut paths =
+        line.split([' ', '=', '(']).filter(|word| word.starts_with('/') && word.len() > 1);
+    let first = paths.next()?;
+    let path = if first.ends_with(':') && line.starts_with(first) {
+        paths.next().unwrap_or(first)
+    } else {
+        first
     };
-    quoted.or_else(word).filter(|path| path.len() > 1).map(PathBuf::from)
+    Some(path.trim_end_matches([',', ':', ';', ')', '.']))
 }
 
 /// The directory of a cache that one of `lines` names: npx's of one package, or one archive of uv.
@@ -33,10 +39,12 @@ pub(super) fn cache_in<'a>(mut lines: impl Iterator<Item = &'a String>) -> Optio
             let (before, after) = line.split_once(cache)?;
             let begin = before.find('/')?;
             let name: &str = after.split(['/', '\'', '"', ' ', ')', ':', '`']).next()?;
-            let directory = format!("{}{cache}{name}", before.get(begin..)?);
+            let path = format!("{}{cache}{name}", before.get(begin..)?);
+            if name.is_empty() {
+                return None;
+            }
             // A word before the path, as in `file:///…`.
-            let directory = directory.replacen("///", "/", 1);
-            (!name.is_empty()).then(|| PathBuf::from(directory))
+            Some(PathBuf::from(path.replacen("///", "/", 1)))
         })
     })
 }
@@ -78,7 +86,7 @@ pub(super) fn is_hidden(evidence: &Evidence<'_>, path: &Path, read_only: bool) -
     let home = evidence.variables.home.as_deref().unwrap_or(Path::new("/"));
     hidden.iter().any(|hidden| {
         let shared = hidden.ancestors().find(|above| path.starts_with(above));
-        let below_home = |shared: &Path| shared.starts_with(home) && shared != home;
-        path.starts_with(hidden) || read_only && shared.is_some_and(below_home)
+        path.starts_with(hidden)
+            || read_only && shared.is_some_and(|path| path.starts_with(home) && path != home)
     })
 }

@@ -13,14 +13,14 @@ pub(in crate::backend) type Redirected = (String, String);
 pub(in crate::backend) fn redirected(from: &Url, to: &Url, status: StatusCode) -> Redirected {
     let origin = origin(to);
     let same_host = from.host_str() == to.host_str();
-    let is_secured = from.scheme() == "http" && to.scheme() == "https";
-    let is_slash = from.path() != to.path()
+    let to_https = from.scheme() == "http" && to.scheme() == "https";
+    let only_slash = from.path() != to.path()
         && from.path().trim_end_matches('/') == to.path().trim_end_matches('/');
-    let change = change(from, to, is_slash);
-    if same_host && is_secured {
+    let change = change(from, to, only_slash);
+    if same_host && to_https {
         return (format!("the server redirects to {origin} (HTTP {status})"), change);
     }
-    if same_host && is_slash {
+    if same_host && only_slash {
         let end = to.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         let slash = if to.path().ends_with('/') { "/" } else { "" };
         return (format!("the server redirects to `…/{end}{slash}` (HTTP {status})"), change);
@@ -31,7 +31,7 @@ pub(in crate::backend) fn redirected(from: &Url, to: &Url, status: StatusCode) -
 
 /// What to change in the configured `from`, so that it is `to`: its origin, the slash at the end of
 /// its path, or all of it.
-fn change(from: &Url, to: &Url, is_slash: bool) -> String {
+fn change(from: &Url, to: &Url, only_slash: bool) -> String {
     // Behind a query, a slash would be part of a value.
     let slash = match (to.path().ends_with('/'), from.query().is_some()) {
         (true, false) => "with a slash at its end",
@@ -39,13 +39,13 @@ fn change(from: &Url, to: &Url, is_slash: bool) -> String {
         (false, false) => "without the slash at its end",
         (false, true) => "without the slash at the end of its path, before the `?`",
     };
-    let is_elsewhere = from.origin() != to.origin();
-    let origins = || format!("write {} in place of {} in `url`", origin(to), origin(from));
-    match (is_elsewhere, is_slash) {
-        (true, true) => format!("{}, {slash}", origins()),
+    let other_origin = from.origin() != to.origin();
+    let origins = format!("write {} in place of {} in `url`", origin(to), origin(from));
+    match (other_origin, only_slash) {
+        (true, true) => format!("{origins}, {slash}"),
         (false, true) => format!("write `url` {slash}"),
-        (true, false) if from.path() == to.path() => origins(),
-        _ => format!("write {} as `url`", shown(from, to)),
+        (true, false) if from.path() == to.path() => origins,
+        _ => format!("write {} as `url`", safe_address(from, to)),
     }
 }
 
@@ -55,17 +55,20 @@ fn origin(url: &Url) -> String {
 
 /// The address `to` without its query, and without the parts of its path that are of `from`, too: a
 /// key that is configured there must not be shown.
-fn shown(from: &Url, to: &Url) -> String {
-    let mut own: Vec<&str> = from.path().split('/').filter(|part| !part.is_empty()).collect();
+fn safe_address(from: &Url, to: &Url) -> String {
+    let mut secret_parts: Vec<&str> =
+        from.path().split('/').filter(|part| !part.is_empty()).collect();
     // The end of the path is the name of the endpoint.
-    own.pop();
-    let parts = to.path().split('/').map(|part| if own.contains(&part) { "…" } else { part });
+    secret_parts.pop();
+    let parts =
+        to.path().split('/').map(|part| if secret_parts.contains(&part) { "…" } else { part });
     let path = parts.collect::<Vec<_>>().join("/");
     let query = if to.query().is_some() { "?…" } else { "" };
     let address = format!("{}{path}{query}", origin(to));
-    match address.contains('…') {
-        true => format!("{address} (with your own parts for each `…`)"),
-        false => address,
+    if address.contains('…') {
+        format!("{address} (with your own parts for each `…`)")
+    } else {
+        address
     }
 }
 

@@ -52,8 +52,8 @@ fn with_line(cause: Cause, line: &str) -> Diagnosis {
 
 /// The launcher could not become the program.
 pub(super) fn launcher(evidence: &Evidence<'_>) -> Option<Diagnosis> {
-    let why = evidence.stderr.first().filter(|_| evidence.end == End::Exit(NOT_THERE))?;
-    let why = launcher::apology_in(why)?;
+    let first_line = evidence.stderr.first().filter(|_| evidence.end == End::Exit(NOT_THERE))?;
+    let why = launcher::apology_in(first_line)?;
     let Some(failure) = why.strip_prefix("cannot start ") else {
         let (why, cure) = why.rsplit_once(": ").unwrap_or((why, "restart the bridge"));
         let cause = Cause::NotConfined(why.to_owned(), cure.to_owned());
@@ -159,16 +159,18 @@ pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     if has_any(&telling, &MODULE) {
         // What a module imports is named with the module. In a trace, the missing file is one that
         // a module imports.
-        let is_imported = lines.iter().any(|line| line.trim_start().starts_with("at file://"));
-        let script = script(&telling).filter(|_| !is_imported);
-        let cause = match script {
+        let imported = lines.iter().any(|line| line.trim_start().starts_with("at file://"));
+        let cause = match script(&telling) {
             _ if cache_in(lines.iter()).is_some() => damaged(evidence, &lines),
-            Some(path) => Cause::NoScript(path),
-            None => Cause::NoModule,
+            Some(path) if !imported => Cause::NoScript(path),
+            _ => Cause::NoModule,
         };
         return Some(with_line(cause, &telling));
     }
-    wants_other_runtime(&lines, &telling).then(|| with_line(Cause::OldRuntime, &telling))
+    if wants_other_runtime(&lines, &telling) {
+        return Some(with_line(Cause::OldRuntime, &telling));
+    }
+    None
 }
 
 /// Whether `line` names an interpreter, or a command, with a carriage return at its end.
@@ -211,13 +213,13 @@ fn relative_path(line: &str) -> Option<PathBuf> {
 /// upper bound for it; the copy that uvx has installed is then whole, and a new one brings the same
 /// error.
 fn wants_other_sdk(telling: &str) -> bool {
-    let is_import = has_any(telling, &["no module named 'mcp.", "cannot import name"]);
-    let is_decorator = has(telling, &["'server' object has no attribute"])
-        && has_any(
-            telling,
-            &["'list_", "'call_tool", "'read_resource", "'get_prompt", "'request_"],
-        );
-    is_import && has_any(telling, &["'mcp'", "'mcp."]) || is_decorator
+    const DECORATORS: [&str; 5] =
+        ["'list_", "'call_tool", "'read_resource", "'get_prompt", "'request_"];
+    let failed_import = has_any(telling, &["no module named 'mcp.", "cannot import name"])
+        && has_any(telling, &["'mcp'", "'mcp."]);
+    let missing_decorator =
+        has(telling, &["'server' object has no attribute"]) && has_any(telling, &DECORATORS);
+    failed_import || missing_decorator
 }
 
 /// Whether the program is written for another version of its language.
@@ -232,13 +234,14 @@ fn wants_other_runtime(lines: &[String], telling: &str) -> bool {
         "referenceerror: websocket is not defined",
         "referenceerror: crypto is not defined",
     ];
-    let warned = || {
-        lines
-            .iter()
-            .any(|line| has_any(line, &["unsupported engine", "/node_modules/", "/site-packages/"]))
-    };
-    let is_syntax = telling.starts_with("SyntaxError: ") && !telling.contains("JSON");
-    has_any(telling, &CERTAIN) || is_syntax && warned()
+    const OF_PACKAGES: [&str; 3] = ["unsupported engine", "/node_modules/", "/site-packages/"];
+    if has_any(telling, &CERTAIN) {
+        return true;
+    }
+    // A syntax error is the runtime's fault only in code that others have run already.
+    telling.starts_with("SyntaxError: ")
+        && !telling.contains("JSON")
+        && lines.iter().any(|line| has_any(line, &OF_PACKAGES))
 }
 
 /// What stands on stdout in the place of messages, and the ids of messages.
@@ -312,14 +315,13 @@ pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Optio
         ["no such file", "filenotfounderror", "can't open", "bind source path does not exist"];
     let words = [&words[..], &missing].concat();
     let error = words.into_iter().find(|words| has(line, &[words]));
-    let of_file = error.and_then(|error| file(evidence, &path_in(line)?, error));
-    let of_file = match of_file {
+    let file_cause = match error.and_then(|error| file(evidence, &path_in(line)?, error)) {
         Some(Cause::NoAccess(path)) if evidence.end == End::Exit(NOT_RUNNABLE) => {
             Some(Cause::NotRunnable(path))
         }
         cause => cause,
     };
-    let cause = of_file.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
+    let cause = file_cause.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
         _ if has_any(line, &["eaddrinuse", "address already in use"]) => Some(Cause::PortInUse),
         _ if has_any(line, &["enospc", "no space left on device"]) => Some(Cause::DiskFull),
         _ if wants_credential(line) => Some(Cause::Credential),
@@ -381,15 +383,16 @@ fn wants_credential(line: &str) -> bool {
         "expired",
         "no ",
     ];
+    const REFUSALS: [&str; 4] =
+        ["unauthorized", "status code 401", "authentication failed", "bad credentials"];
     let variable = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(is_variable);
-    let refused = ["unauthorized", "status code 401", "authentication failed", "bad credentials"];
     if has_any(line, &["syntaxerror", "unexpected token", "json"]) {
         return false;
     }
     has(line, &["keyerror: '"]) && variable
         || has(line, &["validation error", "field required"])
         || (variable || has_any(line, &THINGS)) && has_any(line, &LACKS)
-        || has_any(line, &refused)
+        || has_any(line, &REFUSALS)
 }
 
 /// Whether `word` is written as the names of variables are: `GITHUB_TOKEN`.
@@ -461,11 +464,11 @@ fn lacks_stdin(evidence: &Evidence<'_>) -> bool {
     let argv = evidence.program.argv();
     let command = argv.first().and_then(|command| command.rsplit('/').next());
     let mut args = argv.iter().skip(1);
-    let is_run =
+    let runs_container =
         matches!(command, Some("docker" | "podman" | "nerdctl")) && args.any(|word| word == "run");
     evidence.end == End::Exit(0)
         && !evidence.worked
-        && is_run
+        && runs_container
         && !args.any(|word| is_interactive(word))
 }
 

@@ -125,16 +125,15 @@ pub(super) fn plain(line: &str) -> String {
 /// Whether `line` is more than decoration, and more than an installer's progress.
 fn is_said(line: &str) -> bool {
     let text = line.trim().to_lowercase();
-    let is_aside = npm_error(line).is_some_and(is_npm_aside);
     // One layer of an image: `0a1b2c: Pull complete`.
-    let is_layer = text.ends_with(": pull complete") || text.contains(": pulling from ");
+    let image_layer = text.ends_with(": pull complete") || text.contains(": pulling from ");
     // Node.js itself, as a shell names it, and not one of its modules.
-    let is_node = text.starts_with("node: ");
+    let node = text.starts_with("node: ");
     text.chars().any(char::is_alphanumeric)
-        && !is_aside
-        && !is_layer
+        && !npm_error(line).is_some_and(is_npm_aside)
+        && !image_layer
         && !is_progress(&text)
-        && (is_node || !FRAMES.iter().any(|frame| text.starts_with(frame)))
+        && (node || !FRAMES.iter().any(|frame| text.starts_with(frame)))
 }
 
 /// Whether `text`, in lower case, only tells how far an installer is.
@@ -215,8 +214,12 @@ fn raised(lines: &[String]) -> Option<String> {
         return None;
     }
     let at = lines.iter().rposition(|line| names_exception(line))?;
-    let message = lines.get(at)?.trim().trim_start_matches("Uncaught ");
-    let message = message.trim_start_matches("Caused by: ").to_owned();
+    let message = lines
+        .get(at)?
+        .trim()
+        .trim_start_matches("Uncaught ")
+        .trim_start_matches("Caused by: ")
+        .to_owned();
     // pydantic has the name of the missing setting in the next two lines.
     if message.contains("validation error") {
         let details = lines.get(at + 1..)?.iter().take(2).map(|line| line.trim());
@@ -244,9 +247,8 @@ fn names_exception(line: &str) -> bool {
         .unwrap_or(line);
     let Some((name, _)) = line.split_once(": ") else { return line == "KeyboardInterrupt" };
     let name = name.split_once(" [").map_or(name, |(name, _)| name);
-    let is_name = name.chars().all(|c| c.is_alphanumeric() || "._$".contains(c));
     let ends = ["Error", "Exception", "Exit", "Warning", "NotFound", "Failed", "Failure"];
-    is_name
+    name.chars().all(|c| c.is_alphanumeric() || "._$".contains(c))
         && ends.iter().any(|end| name.ends_with(end))
         && !GROUPS.iter().any(|group| line.starts_with(group))
 }

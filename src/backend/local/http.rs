@@ -86,13 +86,14 @@ impl Endpoint {
         }
         // If the body breaks off, the status still is the error.
         let body = http_client::body_up_to(response, SEEN).await.ok();
-        let said = body.and_then(|(body, whole)| {
-            let said = removal.head(text(&body, whole)?.as_bytes(), MAX_ERROR);
-            Some((printable_lines(said.trim()), body.len() <= MAX_ERROR))
-        });
-        if let Some((said, whole)) = said.filter(|(said, _)| !said.is_empty()) {
-            let more = if whole { "" } else { "…" };
-            words.push_str(&format!(": {said}{more}"));
+        if let Some((body, whole)) = body
+            && let Some(text) = text(&body, whole)
+        {
+            let message = printable_lines(removal.head(text.as_bytes(), MAX_ERROR).trim());
+            if !message.is_empty() {
+                let more = if body.len() <= MAX_ERROR { "" } else { "…" };
+                words.push_str(&format!(": {message}{more}"));
+            }
         }
         words
     }
@@ -104,12 +105,12 @@ fn put_into_query(arguments: &RawValue, url: &mut Url) -> Called<()> {
     let members = Members::read(arguments.get()).map_err(|_not_an_object| {
         CallError::Refused("The arguments must be a JSON object.".to_owned())
     })?;
-    let given: Vec<_> = members.0.iter().filter(|(_, value)| value.get() != "null").collect();
-    if given.is_empty() {
+    let pairs: Vec<_> = members.0.iter().filter(|(_, value)| value.get() != "null").collect();
+    if pairs.is_empty() {
         return Ok(());
     }
     let mut query = url.query_pairs_mut();
-    for (name, value) in given {
+    for (name, value) in pairs {
         let text = serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned());
         query.append_pair(name, &text);
     }

@@ -326,8 +326,15 @@ async fn a_status_that_is_no_success_is_an_error_with_its_body() {
 
 #[tokio::test]
 async fn secret_that_the_cut_of_a_body_divides_is_removed() {
-    for (status, size, end) in [("500 X", 1024 - 9, "a…"), ("200 OK", Answer::MAX_RESULT - 9, "]")]
-    {
+    struct Case {
+        status: &'static str,
+        size: usize,
+        end: &'static str,
+    }
+    for Case { status, size, end } in [
+        Case { status: "500 X", size: 1024 - 9, end: "a…" },
+        Case { status: "200 OK", size: Answer::MAX_RESULT - 9, end: "]" },
+    ] {
         let body = [&"a".repeat(size), "SECRET-777123", &"b".repeat(200_000)].concat();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: url::Url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
@@ -342,7 +349,11 @@ async fn secret_that_the_cut_of_a_body_divides_is_removed() {
         };
         let ((), answer) = tokio::join!(server, redacted_call(&tool));
         let (Answer::Error(text) | Answer::Result { text, .. }) = answer;
-        assert!(!text.contains("SECRET") && text.ends_with(end), "{}", text.split_at(900).1);
+        assert!(
+            !text.contains("SECRET") && text.ends_with(end),
+            "{status}: {}",
+            text.split_at(900).1
+        );
     }
 }
 

@@ -10,28 +10,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use rmcp::RoleClient;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-    ClientRequest, CustomRequest, GetExtensions as _, ProtocolVersion, RequestId,
-    RequestMetaObject, ServerCapabilities,
-};
-use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
+use rmcp::model::ProtocolVersion;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use super::child::Child;
-use super::handler::Handler;
 use super::observed::Observed;
 use super::pages::List;
 use super::questions::Inputs;
-use super::stdio::Pipe;
-use super::verbatim::{ConnectionState, Marker, RawRequest};
-use super::{Era, Memory, handler, http, listen, questions, tasks};
+use super::rpc::{Kind, Link, Message, OpenRequest, Rpc, ServerInfo, members, without_meta};
+use super::{Era, Memory, listen, questions, tasks};
 use crate::backend::peer::ReadPermission;
 use crate::backend::{
     About, CallError, CallOutcome, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Reply,
@@ -50,12 +38,6 @@ const HEADER_MISMATCH: i32 = -32020;
 /// The errors that mean something to the MCP client that has made the call.
 const FOR_CLIENTS: [i32; 2] = [ErrorReply::URL_FIRST, ErrorReply::CAPABILITY_MISSING];
 
-/// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// How long the end of a connection waits for the cancellations of dropped calls to be sent.
-const TELL_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// How long a lost connection waits for the end of the process behind it, to report how it ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -64,8 +46,7 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 #[debug("Connection({backend}, {agreed:?})")]
 pub(super) struct Connection {
     backend: BackendName,
-    pub(super) state: Arc<ConnectionState>,
-    peer: RmcpPeer<RoleClient>,
+    link: Link,
     /// The revision that the handshake agreed on; see [`Self::revision`].
     agreed: ProtocolVersion,
     /// Whether the server may get arguments as HTTP headers.
@@ -80,14 +61,9 @@ pub(super) struct Connection {
     features_left_out: Mutex<Option<String>>,
     /// For how long the last list of tools holds.
     ttl: Mutex<Option<Duration>>,
-    child: Option<(Child, Pipe)>,
+    child: Option<Child>,
     /// What is kept of the program, if there is one.
     observed: Option<Observed>,
-    /// Sends the cancellations of dropped calls.
-    cancellations: TaskTracker,
-    runtime: Handle,
-    /// Watches over rmcp's side and listens for changes; aborted on drop.
-    _tasks: JoinSet<()>,
 }
 
 /// What a list of tools was found to have.
@@ -100,39 +76,28 @@ struct Examined {
 }
 
 impl Connection {
-    /// Takes over the service that rmcp has connected. `memory` is told if the server turns out to
-    /// be of a newer revision.
+    /// Takes into use what the handshake over `link` has agreed on. `memory` is told if the server
+    /// turns out to be of a newer revision.
     pub(super) fn new(
-        backend: BackendName,
-        state: Arc<ConnectionState>,
-        running: RunningService<RoleClient, Handler>,
-        child: Option<(Child, Pipe)>,
+        mut link: Link,
+        info: ServerInfo,
+        child: Option<Child>,
         memory: Option<Memory>,
     ) -> Self {
-        let peer = running.peer().clone();
-        let info = peer.peer_info();
-        let agreed = info.as_ref().map(|info| info.protocol_version.clone()).unwrap_or_default();
-        let tells_changes = info.is_some_and(|info| tells_changes(&info.capabilities));
-        state.handshake.lock().established = true;
-
+        let agreed = info.protocol_version.clone();
         let modern = !agreed.has_initialize();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(watch_over(running, Arc::clone(&state)));
-        if modern && tells_changes && state.listens {
-            tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&state)));
+        let rpc = Arc::clone(&link.rpc);
+        let tells_changes = info.tells_changes();
+        rpc.establish(info);
+        if modern && tells_changes && rpc.listens {
+            link.tasks.spawn(listen::for_changes(Arc::clone(&rpc)));
         }
-        if let Some(memory) = memory.filter(|_| state.may_be_discovered()) {
-            tasks.spawn(follow_discovery(
-                backend.clone(),
-                peer.clone(),
-                Arc::clone(&state),
-                memory,
-            ));
+        if let Some(memory) = memory.filter(|_| rpc.may_be_discovered()) {
+            link.tasks.spawn(follow_discovery(Arc::clone(&rpc), memory));
         }
         Self {
-            backend,
-            state,
-            peer,
+            backend: rpc.backend.clone(),
+            link,
             agreed,
             has_headers: modern && child.is_none(),
             param_headers: Mutex::default(),
@@ -142,9 +107,6 @@ impl Connection {
             features_left_out: Mutex::default(),
             child,
             observed: None,
-            cancellations: TaskTracker::new(),
-            runtime: Handle::current(),
-            _tasks: tasks,
         }
     }
 
@@ -157,39 +119,43 @@ impl Connection {
     /// The revision in use: the one that the handshake agreed on, or the newer one that the server
     /// has named before the first call.
     pub(super) fn revision(&self) -> &ProtocolVersion {
-        self.state.discovered().map_or(&self.agreed, |info| &info.protocol_version)
+        self.rpc().info().map_or(&self.agreed, |info| &info.protocol_version)
+    }
+
+    pub(super) fn rpc(&self) -> &Arc<Rpc> {
+        &self.link.rpc
     }
 
     /// Logs what of `catalog` is left out or cannot be used: once, and not with every refresh.
     fn tell(&self, catalog: &Catalog) {
         let left_out = catalog.left_out().map(|omission| omission.message.clone());
-        let all = [left_out, catalog.unreadable(), catalog.unchecked()];
-        let all: Vec<String> = all.into_iter().flatten().collect();
-        let before = mem::replace(&mut *self.left_out.lock(), all.clone());
-        for sentence in all.iter().filter(|sentence| !before.contains(sentence)) {
+        let parts = [left_out, catalog.unreadable(), catalog.unchecked()];
+        let sentences: Vec<String> = parts.into_iter().flatten().collect();
+        let before = mem::replace(&mut *self.left_out.lock(), sentences.clone());
+        for sentence in sentences.iter().filter(|sentence| !before.contains(sentence)) {
             tracing::warn!(backend = %self.backend, "{sentence}");
         }
     }
 
-    /// Makes a call. `left` are the round and the questions of a call whose server asked before a
-    /// restart of the bridge.
+    /// Makes a call. `open_questions` are the round and the questions of a call whose server asked
+    /// before a restart of the bridge.
     async fn call_tool(
         &self,
         call: ToolCall,
-        left: Option<(usize, Box<RawValue>)>,
+        open_questions: Option<(usize, Box<RawValue>)>,
     ) -> Called<CallOutcome> {
-        let (first, mut asked) = left.unzip();
+        let (first, mut questions_result) = open_questions.unzip();
         for round in first.unwrap_or_default()..questions::ROUNDS {
-            let inputs = match asked {
+            let inputs = match questions_result {
                 Some(result) => Some(questions::answer(round, &result, &call).await?),
                 None => None,
             };
-            let (raw_request, result) = self.send_call(&call, inputs).await?;
+            let (request, result) = self.send_call(&call, inputs).await?;
             // Earlier revisions know no such results.
             if self.revision().has_initialize() || !questions::asks(&result) {
-                return tasks::follow(self, &call, &raw_request, &result).await;
+                return tasks::follow(self, &call, &request, &result).await;
             }
-            asked = Some(result);
+            questions_result = Some(result);
         }
         let why = format!("the server wanted input {} times, and ran no tool", questions::ROUNDS);
         Err(CallError::Refused(why))
@@ -200,43 +166,43 @@ impl Connection {
         &self,
         call: &ToolCall,
         inputs: Option<Inputs>,
-    ) -> Called<(Arc<RawRequest>, Box<RawValue>)> {
+    ) -> Called<(Arc<OpenRequest>, Box<RawValue>)> {
         let tool = call.request.tool();
-        let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
-        let marked = self.param_headers.lock().get(tool).cloned();
-        let headers = match marked {
-            Some(marked) => {
-                let of_call = Arc::clone(&call.request);
-                let size = of_call.arguments.get().len();
-                let headers =
-                    in_background_if_large(size, move || marked.headers(&of_call.arguments));
-                headers.await.map_err(CallError::Refused)?
-            }
-            None => Vec::new(),
-        };
-        let as_task =
-            self.as_tasks.lock().contains(tool) && self.state.handshake.lock().takes_tasks;
-        // A task also where the tool merely may be one: after a crash of the bridge, a task can be
-        // asked for, but a plain call is lost.
-        let ttl = as_task.then_some(tasks::TTL);
-        let asked = Arc::clone(&call.request);
-        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl, inputs);
-        let mut meta = RequestMetaObject::new();
+        let rpc = self.rpc();
+        let as_task = self.as_tasks.lock().contains(tool) && rpc.handshake.lock().takes_tasks;
+        let request = Arc::new(OpenRequest {
+            subject: Some(tool.to_owned()),
+            headers: self.param_headers(call).await?,
+            asks_for_task: as_task,
+            progress: call.progress.clone(),
+            ..OpenRequest::new(rpc.next_id(), "tools/call", Kind::Call)
+        });
+        let mut meta = rpc.meta(&request);
         if call.request.run.is_some() {
             meta.insert(TOOL_USE_ID.to_owned(), call.request.tool_use.as_str().into());
         }
         for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
             meta.insert(name.to_owned(), value.into());
         }
-        let reply = match self.send_direct(tool, &raw_request, &meta).await {
-            Some(reply) => reply,
-            None => self.send_raw(request, &raw_request, meta).await,
+        // A task also where the tool merely may be one: after a crash of the bridge, a task can be
+        // asked for, but a plain call is lost.
+        let ttl = as_task.then_some(tasks::TTL);
+        let message = Message::call(&request, &meta, &call.request, ttl, inputs.as_ref());
+        match rpc.ask(&request, message).await? {
+            Ok(result) => Ok((request, result)),
+            Err(error) => Err(self.refusal(call, error)),
+        }
+    }
+
+    /// The arguments of `call` that go along as headers.
+    async fn param_headers(&self, call: &ToolCall) -> Called<Vec<(String, String)>> {
+        let Some(marked) = self.param_headers.lock().get(call.request.tool()).cloned() else {
+            return Ok(Vec::new());
         };
-        let error = match reply? {
-            Ok(result) => return Ok((raw_request, result)),
-            Err(error) => error,
-        };
-        Err(self.refusal(call, error))
+        let request = Arc::clone(&call.request);
+        let size = request.arguments.get().len();
+        let headers = in_background_if_large(size, move || marked.headers(&request.arguments));
+        headers.await.map_err(CallError::Refused)
     }
 
     /// What a call comes to that the server has refused with `error`.
@@ -247,7 +213,7 @@ impl Connection {
             return call.progress.refused_with(why, error);
         }
         if error.code == HEADER_MISMATCH {
-            self.state.changed.notify_one();
+            self.rpc().changed.notify_one();
             return CallError::Refused(format!(
                 "{why}. The tool has changed and is read anew; call it again in a while."
             ));
@@ -255,144 +221,50 @@ impl Connection {
         CallError::Refused(why)
     }
 
-    /// Sends a call past rmcp, and waits for its result: by rmcp, it would wake three tasks more.
-    /// `None` if it cannot go that way: it is too large, or the server's transport is another one.
-    async fn send_direct(
-        &self,
-        tool: &str,
-        raw_request: &Arc<RawRequest>,
-        meta: &RequestMetaObject,
-    ) -> Option<Called<Reply>> {
-        let (_, pipe) = self.child.as_ref()?;
-        if !Pipe::fits(raw_request.size()) || self.is_over() {
-            return None;
-        }
-        let mut meta = meta.clone();
-        if !self.revision().has_initialize() {
-            // As rmcp does.
-            meta.extend(handler::request_context());
-        }
-        let (id, line) = self.state.direct(meta, tool, raw_request).ok()?;
-        if !Pipe::fits(line.len()) {
-            return None;
-        }
-        self.state.expect_direct(&id, raw_request);
-        let mut pending = Pending { connection: self, id: Some(id.clone()) };
-        let written = pipe.write(&line).await;
-        raw_request.set_written(written.is_ok());
-        let ended = async {
-            written.map_err(CallError::NotSent)?;
-            tokio::select! {
-                biased;
-                () = raw_request.ended() => {}
-                () = self.state.ended.cancelled() => {}
-            }
-            let lost = || Err(self.unanswered(raw_request, &ServiceError::TransportClosed));
-            raw_request.take_outcome().unwrap_or_else(lost)
-        };
-        let reply = ended.await;
-        pending.id = None;
-        self.state.forget(&id);
-        Some(reply)
-    }
-
     /// Sends a request that only reads.
     pub(super) async fn read(
         &self,
         method: &'static str,
         params: Value,
-        raw_request: &Arc<RawRequest>,
+        permission: Option<ReadPermission>,
     ) -> Called<Reply> {
-        let request = CustomRequest::new(method, Some(params));
-        self.send_raw(request, raw_request, RequestMetaObject::new()).await
+        let (request, message) = self.reading(method, params, permission);
+        self.rpc().ask(&request, message).await
     }
 
-    /// Sends a request that carries `raw_request` and waits for its result.
-    async fn send_raw(
+    /// A request that only reads, for a client that may do so with `permission`, or for the bridge.
+    fn reading(
         &self,
-        request: impl Into<ClientRequest>,
-        raw_request: &Arc<RawRequest>,
-        meta: RequestMetaObject,
-    ) -> Called<Reply> {
-        let mut request = request.into();
-        request.extensions_mut().insert(Marker(Arc::clone(raw_request)));
-        let options = PeerRequestOptions::no_options().with_meta(meta);
-        let sent = self.peer.send_cancellable_request(request, options).await;
-        let handle = sent.map_err(|error| self.unanswered(raw_request, &error))?;
-        let id = handle.id.clone();
-        let mut pending = Pending { connection: self, id: Some(id.clone()) };
-        let response = handle.await_response().await;
-        pending.id = None;
-        // A request that rmcp ended by itself still has its entry here.
-        self.state.forget(&id);
-        match (raw_request.take_outcome(), response) {
-            (Some(outcome), _) => outcome,
-            (None, Err(error)) => Err(self.unanswered(raw_request, &error)),
-            (None, Ok(_)) => Err(CallError::Unreadable("the reply has no result".to_owned())),
-        }
-    }
-
-    /// Sends a request without waiting for the answer, which may take at most `within`.
-    pub(super) fn send_aside(&self, request: ClientRequest, within: Duration) {
-        let peer = self.peer.clone();
-        let state = Arc::clone(&self.state);
-        let send = async move {
-            let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
-            // The connection has ended, so the request cannot be sent.
-            let Ok(handle) = sent.await else { return };
-            let id = handle.id.clone();
-            let _answer = timeout(within, handle.await_response()).await.is_ok();
-            state.forget(&id);
-        };
-        self.cancellations.spawn_on(send, &self.runtime);
+        method: &'static str,
+        params: Value,
+        read_permission: Option<ReadPermission>,
+    ) -> (Arc<OpenRequest>, Message) {
+        let subject = ["name", "uri", "taskId"].into_iter().find_map(|key| params.get(key));
+        let request = Arc::new(OpenRequest {
+            subject: subject.and_then(Value::as_str).map(str::to_owned),
+            read_permission,
+            ..self.rpc().reading(method)
+        });
+        let (params, mut meta) = without_meta(params);
+        meta.extend(self.rpc().meta(&request));
+        let message = Message::request(&request, Some(&meta), &[&members(&params)]);
+        (request, message)
     }
 
     /// Ends when the connection takes no more requests.
     pub(super) async fn over(&self) {
-        self.state.ended.cancelled().await;
+        self.rpc().ended.cancelled().await;
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.state.ended.is_cancelled() || self.peer.is_transport_closed()
-    }
-
-    /// The error of a call whose request rmcp ended by itself.
-    fn unanswered(&self, raw_request: &RawRequest, error: &ServiceError) -> CallError {
-        let why = match error {
-            ServiceError::TransportSend(error) => http::words(error),
-            ServiceError::TransportClosed => {
-                let why = self.state.why_lost();
-                why.unwrap_or_else(|| "the connection to the server ended".to_owned())
-            }
-            error => error.to_string(),
-        };
-        match (raw_request.is_written(), raw_request.lost_sessions()) {
-            (true, _) => CallError::Lost(why),
-            (false, 0) => CallError::NotSent(why),
-            (false, lost_sessions) => self.without_session(lost_sessions, &why),
-        }
-    }
-
-    /// The error of a request that the server did not run, as it does not know the session, where
-    /// rmcp could not begin another one. The connection is given up: otherwise the backend looks
-    /// ready, and every call fails.
-    fn without_session(&self, lost_sessions: usize, why: &str) -> CallError {
-        if lost_sessions > 1 {
-            let why = "the server forgets each new session at once; behind a load balancer, all \
-                       requests of a session have to reach the same server";
-            self.state.lose(why);
-            return CallError::NotSent(why.to_owned());
-        }
-        let why = format!("the server has forgotten the session, and began no other one: {why}");
-        self.state.lose(why.clone());
-        CallError::NoSession(why)
+        self.rpc().ended.is_cancelled()
     }
 }
 
 #[async_trait]
 impl Peer for Connection {
     fn about(&self) -> About {
-        let handshake = self.state.handshake.lock();
+        let handshake = self.rpc().handshake.lock();
         let version = handshake.protocol_version.clone();
         About {
             protocol_version: Some(version.unwrap_or_else(|| self.revision().to_string())),
@@ -404,7 +276,7 @@ impl Peer for Connection {
     async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
         let List { items: tools, cut, ttl } = self.pages("tools/list", "tools").await?;
         *self.ttl.lock() = ttl;
-        let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
+        let server_info = self.rpc().handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
         let has_headers = self.has_headers;
         // A list may have megabytes.
         let examined = in_background(move || {
@@ -439,15 +311,16 @@ impl Peer for Connection {
     }
 
     async fn features(&self) -> Result<Features, PeerError> {
-        let capabilities = self.peer.peer_info().map(|info| info.capabilities.clone());
-        let capabilities = capabilities.unwrap_or_default();
+        let info = self.rpc().info();
+        let capabilities = info.map(|info| info.capabilities.clone()).unwrap_or_default();
         let mut features = Features::new(capabilities.completions.is_some());
         for kind in Feature::ALL {
-            let is_offered = match kind == Feature::PROMPT {
-                true => capabilities.prompts.is_some(),
-                false => capabilities.resources.is_some(),
+            let capability_is_there = if kind == Feature::PROMPT {
+                capabilities.prompts.is_some()
+            } else {
+                capabilities.resources.is_some()
             };
-            if !is_offered {
+            if !capability_is_there {
                 continue;
             }
             let List { items, cut, .. } = self.pages(kind.method, kind.list).await?;
@@ -470,7 +343,7 @@ impl Peer for Connection {
         params: Value,
         permission: ReadPermission,
     ) -> Called<Reply> {
-        self.read(method, params, &RawRequest::reading_for_client(permission)).await
+        self.read(method, params, Some(permission)).await
     }
 
     fn ttl(&self) -> Option<Duration> {
@@ -478,12 +351,12 @@ impl Peer for Connection {
     }
 
     async fn changed(&self) {
-        self.state.changed.notified().await;
+        self.rpc().changed.notified().await;
     }
 
     async fn closed(&self) -> PeerError {
-        let why = self.state.lost().await;
-        let (Some((child, _)), Some(observed)) = (&self.child, &self.observed) else {
+        let why = self.rpc().lost().await;
+        let (Some(child), Some(observed)) = (&self.child, &self.observed) else {
             return PeerError::new(PeerErrorKind::Connect, why);
         };
         match child.end(EXIT_PATIENCE).await {
@@ -496,12 +369,12 @@ impl Peer for Connection {
     }
 
     async fn call(&self, call: ToolCall) -> Called<CallOutcome> {
-        self.state.end_discovery();
+        self.rpc().end_discovery();
         self.call_tool(call, None).await
     }
 
     async fn resume(&self, handle: peer::Handle, call: ToolCall) -> Called<CallOutcome> {
-        self.state.end_discovery();
+        self.rpc().end_discovery();
         match questions::kept(&handle) {
             left @ Some(_) => self.call_tool(call, left).await,
             None => tasks::resume(self, &call, &handle).await,
@@ -509,78 +382,21 @@ impl Peer for Connection {
     }
 
     async fn close(&self) {
-        self.cancellations.close();
-        if timeout(TELL_TIMEOUT, self.cancellations.wait()).await.is_err() {
-            tracing::debug!(backend = %self.backend, "the server does not answer a cancellation");
-        }
-        self.state.stop.cancel();
-        if timeout(CLOSE_TIMEOUT, self.state.ended.cancelled()).await.is_err() {
-            tracing::warn!(backend = %self.backend, "the connection did not end in time");
-        }
-        if let Some((child, _)) = &self.child {
+        self.rpc().close().await;
+        if let Some(child) = &self.child {
             child.stop().await;
         }
     }
 }
 
-/// Whether a server with these capabilities says so when a list of its changes.
-fn tells_changes(capabilities: &ServerCapabilities) -> bool {
-    let ServerCapabilities { tools, resources, prompts, .. } = capabilities;
-    let of_tools = tools.as_ref().and_then(|it| it.list_changed);
-    let of_resources = resources.as_ref().and_then(|it| it.list_changed);
-    let of_prompts = prompts.as_ref().and_then(|it| it.list_changed);
-    [of_tools, of_resources, of_prompts].contains(&Some(true))
-}
-
 /// Waits for a late answer to `server/discover`, and then treats the connection as one of the
 /// revision that it names.
-async fn follow_discovery(
-    backend: BackendName,
-    peer: RmcpPeer<RoleClient>,
-    state: Arc<ConnectionState>,
-    memory: Memory,
-) {
-    let info = state.late_discovery().await.clone();
+async fn follow_discovery(rpc: Arc<Rpc>, memory: Memory) {
+    let info = rpc.late_discovery().await;
+    let backend = &rpc.backend;
     tracing::info!(%backend, revision = %info.protocol_version, "the server answered discover late");
     memory.keep(Era::Modern, None);
-    let tells_changes = tells_changes(&info.capabilities);
-    peer.set_peer_info(info);
-    if tells_changes {
-        listen::for_changes(backend, peer, state).await;
-    }
-}
-
-/// Waits for the end of rmcp's side and notes the reason.
-async fn watch_over(running: RunningService<RoleClient, Handler>, state: Arc<ConnectionState>) {
-    // Once the connection is lost, calls whose answers are still coming get them.
-    let quit = running.waiting().await;
-    state.ended.cancel();
-    match quit {
-        Ok(_) => state.lose("the server closed the connection"),
-        Err(error) => state.lose(format!("the connection broke down: {error}")),
-    }
-}
-
-/// A request without an answer. On drop, it sends the server a cancellation; rmcp does that for its
-/// typed calls alone.
-struct Pending<'a> {
-    connection: &'a Connection,
-    id: Option<RequestId>,
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
-        let Connection { state, peer, cancellations, runtime, .. } = self.connection;
-        state.forget(&id);
-        let reason = "the caller does not wait any longer".to_owned();
-        let params = CancelledNotificationParam::new(Some(id), Some(reason));
-        let notification = CancelledNotification::new(params);
-        let peer = peer.clone();
-        let send = async move {
-            // If the connection has ended, there is nothing to cancel.
-            let _sent = peer.send_notification(notification.into()).await.is_ok();
-        };
-        cancellations.spawn_on(send, runtime);
+    if info.tells_changes() {
+        listen::for_changes(Arc::clone(&rpc)).await;
     }
 }

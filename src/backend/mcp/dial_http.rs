@@ -1,27 +1,22 @@
 //! Dials a URL: Streamable HTTP, and the older HTTP+SSE for servers that have only that. Each
-//! message of a handshake that may be refused gets a transport to itself, since rmcp's worker
-//! performs one handshake only.
+//! message of a handshake that may be refused gets a transport to itself, so that no session is
+//! left of one that failed.
 //!
 //! Must not: send a request whose first try may have run, or give up a slow server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::http::StatusCode;
-use rmcp::RoleClient;
-use rmcp::service::RunningService;
-use rmcp::transport::Transport;
-use rmcp::transport::common::client_side_sse::ExponentialBackoff;
-use rmcp::transport::streamable_http_client::{
-    StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
-};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::handler::Handler;
-use super::handshake::{Conversation, Failure, Opening, Proposal, Proposals, after_discover};
-use super::verbatim::ConnectionState;
-use super::{Era, LIMIT, McpDialer, http, sse};
+use super::handshake::{Failure, Opening, Proposal, Proposals, after_discover};
+use super::http::{HttpFailure, Streamable};
+use super::rpc::{Link, Rpc, ServerInfo};
+use super::sse::Sse;
+use super::transport::Transport;
+use super::{Era, McpDialer, http, sse};
 use crate::backend::PeerError;
 use crate::config::HttpTransport;
 use crate::error_chain::error_chain;
@@ -41,8 +36,8 @@ enum Way {
 
 /// A handshake that is done.
 struct Established {
-    state: Arc<ConnectionState>,
-    running: RunningService<RoleClient, Handler>,
+    link: Link,
+    info: ServerInfo,
     era: Era,
     proposal: Option<Proposal>,
 }
@@ -83,9 +78,9 @@ impl McpDialer {
         };
         let pause = || server.endpoint.pause();
         let established = established.map_err(|failed| failed.error.with_pause(pause()))?;
-        let Established { state, running, era, proposal } = established;
+        let Established { link, info, era, proposal } = established;
         self.memory.keep(era, proposal);
-        Ok(Connection::new(self.backend.clone(), state, running, None, None))
+        Ok(Connection::new(link, info, None, None))
     }
 
     /// Tries the transport that worked last, and then the other one.
@@ -152,8 +147,8 @@ impl McpDialer {
         server: &HttpServer,
         mut discover: impl Future<Output = Result<Established, HttpFailed>> + Unpin,
     ) -> Result<Established, HttpFailed> {
-        let initialize = self.initialize_over(server, Way::Streamable, Proposal::newest());
-        let mut initialize = Box::pin(initialize);
+        let mut initialize =
+            Box::pin(self.initialize_over(server, Way::Streamable, Proposal::newest()));
         tokio::select! {
             biased;
             discovered = &mut discover => match discovered {
@@ -212,70 +207,56 @@ impl McpDialer {
         way: Way,
         opening: &Opening,
     ) -> Result<Established, HttpFailed> {
-        let state = ConnectionState::new(&self.redact, server.listens);
-        self.oddities.lock().clone_from(&state.oddities);
-        let http = http::Http {
-            backend: self.backend.clone(),
-            endpoint: Arc::clone(&server.endpoint),
-            state: Arc::clone(&state),
-            streams: Arc::default(),
-            is_doubtful: Arc::default(),
-        };
-        let outcome = match way {
-            Way::Streamable => {
-                let transport = StreamableHttpClientTransport::with_client(http, config());
-                self.shake_hands(transport, state, opening).await
-            }
+        let oddities = Arc::default();
+        self.oddities.lock().clone_from(&oddities);
+        let endpoint = Arc::clone(&server.endpoint);
+        let (transport, events) = match way {
+            Way::Streamable => (Transport::Streamable(Streamable::new(endpoint)), None),
             Way::Sse => {
-                let transport = sse::Sse::open(http).await.map_err(|failure| unopened(&failure))?;
-                let outcome = self.shake_hands(transport, state, opening).await;
-                outcome.map(|established| Established { era: Era::Oldest, ..established })
+                let opened = Sse::open(endpoint).await.map_err(|failure| unopened(&failure))?;
+                (Transport::Sse(opened.0), Some(opened.1))
             }
         };
-        outcome.inspect_err(|failed| {
+        let backend = self.backend.clone();
+        let rpc = Rpc::new(backend, transport, &self.redact, server.listens, oddities);
+        let mut link = Link { rpc: Arc::clone(&rpc), tasks: JoinSet::new() };
+        if let Some(events) = events {
+            link.tasks.spawn(sse::read(rpc, events));
+        }
+        let outcome = match opening {
+            Opening::Discover => link.discover().await,
+            Opening::Initialize(proposal) => link.initialize(proposal).await,
+        };
+        let agreement = outcome.map_err(|failure| {
+            let refusal = failed(&failure, &link.rpc);
             let what = match opening {
                 Opening::Discover => "server/discover".to_owned(),
                 Opening::Initialize(proposal) => format!("initialize with {proposal}"),
             };
-            tracing::debug!(backend = %self.backend, "{what} failed: {}", failed.error);
-        })
-    }
-
-    async fn shake_hands<T: Transport<RoleClient> + 'static>(
-        &self,
-        transport: T,
-        state: Arc<ConnectionState>,
-        opening: &Opening,
-    ) -> Result<Established, HttpFailed> {
-        let mut conversation =
-            Conversation::new(self.backend.clone(), Arc::clone(&state), transport);
-        let outcome = match opening {
-            Opening::Discover => conversation.discover().await,
-            Opening::Initialize(proposal) => conversation.initialize(proposal).await,
-        };
-        let agreement = outcome.map_err(|failure| failed(&failure, &state))?;
-        let era = agreement.era();
-        let running = conversation.serve(agreement.info).await;
-        Ok(Established { state, running, era, proposal: agreement.proposal })
+            tracing::debug!(backend = %self.backend, "{what} failed: {}", refusal.error);
+            refusal
+        })?;
+        let era = if way == Way::Sse { Era::Oldest } else { agreement.era() };
+        Ok(Established { link, info: agreement.info, era, proposal: agreement.proposal })
     }
 }
 
-fn failed(failure: &Failure, state: &ConnectionState) -> HttpFailed {
+fn failed(failure: &Failure, rpc: &Rpc) -> HttpFailed {
     HttpFailed {
-        error: failure.error(state),
+        error: failure.error(rpc),
         status: failure.status(),
         refusal: failure.refusal(),
-        is_by_server: failure.http().is_none_or(http::HttpFailure::is_by_server),
-        may_be_older: failure.http().is_some_and(http::HttpFailure::may_be_older),
+        is_by_server: failure.http().is_none_or(HttpFailure::is_by_server),
+        may_be_older: failure.http().is_some_and(HttpFailure::may_be_older),
     }
 }
 
 /// The failure to open the stream of HTTP+SSE.
-fn unopened(failure: &http::HttpFailure) -> HttpFailed {
+fn unopened(failure: &HttpFailure) -> HttpFailed {
     let error = failure.peer_error();
     let is_by_server = failure.is_by_server();
     let status = match failure {
-        http::HttpFailure::Status(status) => Some(*status),
+        HttpFailure::Status(status) => Some(*status),
         _ => None,
     };
     HttpFailed { error, status, refusal: None, is_by_server, may_be_older: false }
@@ -295,17 +276,4 @@ fn both(streamable: &HttpFailed, older: &HttpFailed) -> PeerError {
         _ => format!("{first}; and with the older HTTP+SSE: {second}"),
     };
     PeerError::new(older.error.kind, text)
-}
-
-/// How rmcp reaches a server by Streamable HTTP.
-fn config() -> StreamableHttpClientTransportConfig {
-    // The client adds the address and the headers itself; rmcp need not know them.
-    let mut config = StreamableHttpClientTransportConfig::with_uri("");
-    let mut retry = ExponentialBackoff::default();
-    retry.max_times = Some(http::MAX_FAILURES);
-    retry.base_duration = Duration::from_millis(200);
-    retry.max_delay = Some(Duration::from_secs(2));
-    config.retry_config = Arc::new(retry);
-    config.max_sse_event_size = LIMIT;
-    config
 }

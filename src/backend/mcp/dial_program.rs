@@ -7,12 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::child::Child;
 use super::connection::Connection;
-use super::handshake::{Conversation, Opening, PipeHandshake, Proposal, Proposals, Waits};
+use super::handshake::{Opening, PipeHandshake, Proposal, Proposals, Waits};
 use super::observed::Observed;
-use super::stdio::Stdio;
-use super::verbatim::ConnectionState;
+use super::rpc::{Link, Rpc};
+use super::stdio::{Pipe, Stdout};
+use super::transport::Transport;
 use super::{Era, McpDialer};
 use crate::backend::PeerError;
 use crate::config::Program;
@@ -78,46 +81,42 @@ impl McpDialer {
         let (mut child, stdin, stdout, coverage) =
             started.map_err(|error| ProcessFailure { error, next: None, is_read: false })?;
         *self.coverage.lock() = coverage;
-        let state = ConnectionState::new(&self.redact, true);
+        let oddities = Arc::default();
         let observed = Observed {
             program: program.clone(),
             stderr: Arc::clone(&child.last_lines),
-            oddities: Arc::clone(&state.oddities),
+            oddities: Arc::clone(&oddities),
         };
         *self.observed.lock() = Some(observed.clone());
-        let is_quiet = child.is_quiet();
-        let (transport, rest) =
-            Stdio::new(self.backend.clone(), Arc::clone(&state), (stdout, stdin), is_quiet);
+        let transport = Transport::Pipe(Pipe::new(stdin));
+        let rpc = Rpc::new(self.backend.clone(), transport, &self.redact, true, oddities);
+        let (stdout, rest) = Stdout::new(Arc::clone(&rpc), stdout, child.is_quiet());
         child.drain_stdout(rest);
-        let pipe = transport.pipe();
-        let mut conversation =
-            Conversation::new(self.backend.clone(), Arc::clone(&state), transport);
-        let waits = self.waits_for_program();
-        let mut handshake = PipeHandshake::new(&mut conversation, opening, proposals, waits);
-        let failure = match handshake.run(|| pipe.is_read()).await {
+        let mut link = Link { rpc: Arc::clone(&rpc), tasks: JoinSet::new() };
+        link.tasks.spawn(stdout.run());
+        let mut handshake = PipeHandshake::new(&link, opening, proposals, self.waits_for_program());
+        let failure = match handshake.run(|| rpc.is_read()).await {
             Ok(agreement) => {
-                let running = conversation.serve(agreement.info.clone()).await;
+                drop(handshake);
                 self.memory.keep(agreement.era(), agreement.proposal);
                 child.has_started();
-                let child = Some((child, pipe));
                 let memory = Some(self.memory.clone());
-                let backend = self.backend.clone();
-                let connection = Connection::new(backend, state, running, child, memory);
+                let connection = Connection::new(link, agreement.info, Some(child), memory);
                 return Ok(connection.observed(observed));
             }
             Err(failure) => failure,
         };
         let end = child.end(EXIT_PATIENCE).await;
-        let is_read = pipe.is_read();
+        let is_read = rpc.is_read();
         let last_line = observed.stderr.lock().last().map(str::to_owned);
         let next = handshake.after_end(&failure, is_read, last_line.as_deref());
         let error = match end {
             Some(end) => observed.ended(&end),
-            None => observed.failed(&failure.error(&state)),
+            None => observed.failed(&failure.error(&rpc)),
         };
+        drop(handshake);
         if next.is_some() {
-            conversation.close().await;
-            drop(pipe);
+            rpc.close().await;
             child.stop().await;
         }
         Err(ProcessFailure { error, next, is_read })

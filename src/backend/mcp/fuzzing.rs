@@ -5,45 +5,47 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientConfig, ClientRequest, InitializeRequest,
-    JsonRpcMessage, ListToolsRequest, RequestId,
-};
 use serde_json::value::RawValue;
 
 use super::lines::{Line, Lines};
-use super::verbatim::{ConnectionState, Marker, RawRequest};
-use crate::backend::NotRead;
+use super::rpc::{DISCOVER, INITIALIZE, Kind, OpenRequest, Rpc};
+use super::stdio::Pipe;
+use super::transport::Transport;
+use crate::backend::{LiveRedaction, NotRead};
+use crate::model::BackendName;
 
-/// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
-/// a call (2). The result of the call is JSON if there is one.
+/// Reads `data` as lines of a server that was asked for a handshake (ids 0 and 1), a page of tools
+/// (2) and a call (3). The result of the call is JSON if there is one.
 pub fn read(data: &[u8]) {
-    let state = ConnectionState::default();
-    let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let raw_request = RawRequest::reading("tools/call");
-    call.extensions.insert(Marker(Arc::clone(&raw_request)));
-    let requests: [ClientRequest; 3] = [
-        InitializeRequest::new(ClientConfig::default()).into(),
-        ListToolsRequest::default().into(),
-        call.into(),
-    ];
-    for (id, request) in (0..).zip(requests) {
-        let request = JsonRpcMessage::request(request, RequestId::Number(id));
-        state.outgoing(&request).expect("the bridge's own requests can be written");
-    }
+    let backend = BackendName::parse("fuzzed").expect("a name");
+    let transport = Transport::Pipe(Pipe::closed());
+    let rpc = Rpc::new(backend, transport, &LiveRedaction::default(), true, Arc::default());
+    let requests = [
+        OpenRequest::new(0, INITIALIZE, Kind::Handshake),
+        OpenRequest::new(1, DISCOVER, Kind::Handshake),
+        OpenRequest::new(2, "tools/list", Kind::List),
+        OpenRequest::new(3, "tools/call", Kind::Call),
+    ]
+    .map(Arc::new);
+    requests.iter().for_each(|request| rpc.open(request));
     // Short enough for lines that are too long.
     let mut lines = Lines::new(4096);
     lines.buffer.extend_from_slice(data);
     while let Some(line) = lines.next_line() {
         match line {
-            Line::Whole(line) => drop(state.incoming(&String::from_utf8_lossy(&line))),
+            Line::Whole(line) => drop(rpc.incoming(&String::from_utf8_lossy(&line))),
             Line::TooLong { id, size: _ } => {
                 let why = NotRead::TooLarge { limit: 1, size: None };
-                drop(id.and_then(|id| state.not_read(&id, why)));
+                let _was_open = id.is_some_and(|id| rpc.not_read(&id, why));
             }
         }
     }
-    if let Some(Ok(Ok(result))) = raw_request.take_outcome() {
+    for request in requests {
+        let Some(Ok(Ok(result))) = request.take_outcome() else { continue };
         serde_json::from_str::<&RawValue>(result.get()).expect("a result is JSON");
+        if request.kind == Kind::Handshake {
+            drop(rpc.handshake.lock().initialized(&result));
+            drop(rpc.handshake.lock().discovered(&result));
+        }
     }
 }

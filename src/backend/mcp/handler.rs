@@ -12,22 +12,18 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-    ElicitationCapability, ErrorCode, ExtensionCapabilities, FormElicitationCapability,
-    Implementation, JsonObject, ListRootsResult, LoggingMessageNotificationParam, ProtocolVersion,
-    RequestMetaObject, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, ElicitResult, ElicitationCapability, ErrorCode,
+    ExtensionCapabilities, FormElicitationCapability, Implementation, JsonObject,
+    LoggingMessageNotificationParam, ProtocolVersion, RequestId, RequestMetaObject,
+    TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
-use rmcp::service::{NotificationContext, RequestContext};
-use rmcp::{ClientHandler, ErrorData, RoleClient};
+use serde_json::value::RawValue;
 
-use super::verbatim::ConnectionState;
-use crate::model::BackendName;
+use super::rpc::{DISCOVER, INITIALIZE, Rpc};
 
-/// The bridge's side of one connection.
-pub(super) struct Handler {
-    pub(super) backend: BackendName,
-    pub(super) state: Arc<ConnectionState>,
-}
+const ELICIT: &str = "elicitation/create";
+/// The result of a question without an answer.
+const NO_ANSWER: &str = r#"{"action":"cancel"}"#;
 
 /// What the bridge tells servers about itself.
 pub(super) fn config() -> ClientConfig {
@@ -54,67 +50,53 @@ pub(super) fn request_context() -> RequestMetaObject {
     RequestMetaObject::with_client_context(revision, client_info, capabilities)
 }
 
-/// Logs what a server has said in a message.
-pub(super) fn log(
-    backend: &BackendName,
-    state: &ConnectionState,
-    message: &LoggingMessageNotificationParam,
-) {
-    let data = message.data.to_string();
-    let data = state.line(data.as_bytes());
+/// Logs the message of a server that these parameters hold.
+pub(super) fn log(rpc: &Rpc, params: Option<&RawValue>) {
+    let message = params.and_then(|params| {
+        serde_json::from_str::<LoggingMessageNotificationParam>(params.get()).ok()
+    });
+    let Some(message) = message else { return };
+    let data = rpc.line(message.data.to_string().as_bytes());
+    let backend = &rpc.backend;
     tracing::debug!(%backend, severity = ?message.level, "the server logs: {data}");
 }
 
-impl ClientHandler for Handler {
-    fn get_info(&self) -> ClientConfig {
-        config()
-    }
-
-    async fn list_roots(
-        &self,
-        _context: RequestContext<RoleClient>,
-    ) -> Result<ListRootsResult, ErrorData> {
-        tracing::debug!(backend = %self.backend, "refused the server's request roots/list");
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "roots/list", None))
-    }
-
-    async fn create_elicitation(
-        &self,
-        _request: ElicitRequestParams,
-        context: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
-        let answer = match self.state.take_question(&context.id) {
-            Some((progress, params)) => {
-                let asked = progress.ask(None, context.id.to_string(), params);
-                // The server has withdrawn it; the response is not sent.
-                context.ct.run_until_cancelled(asked).await.flatten()
-            }
-            None => None,
-        };
-        let read = answer.as_ref().and_then(|answer| serde_json::from_str(answer.get()).ok());
-        if let (Some(answer), true) = (answer, read.is_some()) {
-            self.state.answers_with(context.id, answer);
+/// Answers the server's request `id`. It may come before the handshake is done, which some servers
+/// end only when they have their answer.
+pub(super) fn answer(rpc: &Arc<Rpc>, id: &RequestId, method: &str, params: Option<&RawValue>) {
+    let is_established = rpc.info().is_some();
+    match method {
+        "ping" => rpc.respond(id, Ok("{}")),
+        INITIALIZE | DISCOVER if !is_established => rpc.echoed(),
+        _ if !is_established => {
+            rpc.respond(id, Err((ErrorCode::METHOD_NOT_FOUND, "the handshake is not done")));
         }
-        Ok(read.unwrap_or_else(|| ElicitResult::new(ElicitationAction::Cancel)))
+        ELICIT => put_question(rpc, id, params),
+        _ => {
+            let line = rpc.line(method.as_bytes());
+            tracing::debug!(backend = %rpc.backend, "refused the server's request {line}");
+            rpc.respond(id, Err((ErrorCode::METHOD_NOT_FOUND, method)));
+        }
     }
+}
 
-    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.state.changed.notify_one();
-    }
-
-    async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.state.changed.notify_one();
-    }
-
-    async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.state.changed.notify_one();
-    }
-
-    async fn on_logging_message(
-        &self,
-        message: LoggingMessageNotificationParam,
-        _context: NotificationContext<RoleClient>,
-    ) {
-        log(&self.backend, &self.state, &message);
-    }
+/// Puts a question of the server to whom its call is for, in a task, and responds with the answer
+/// as it is. A server may withdraw the question: then it wants no response.
+fn put_question(rpc: &Arc<Rpc>, id: &RequestId, params: Option<&RawValue>) {
+    let (Some(progress), Some(params)) = (rpc.call_in_question(), params) else {
+        return rpc.respond(id, Ok(NO_ANSWER));
+    };
+    let Some(withdrawn) = rpc.open_question(id) else {
+        return rpc.respond(id, Ok(NO_ANSWER));
+    };
+    let (carrier, id, params) = (Arc::clone(rpc), id.clone(), params.to_owned());
+    rpc.spawn(async move {
+        let question = progress.ask(None, id.to_string(), params);
+        let answer = withdrawn.run_until_cancelled(question).await.flatten();
+        if carrier.end_question(&id) {
+            let text = answer.as_ref().map_or(NO_ANSWER, |answer| answer.get());
+            let is_readable = serde_json::from_str::<ElicitResult>(text).is_ok();
+            carrier.respond(&id, Ok(if is_readable { text } else { NO_ANSWER }));
+        }
+    });
 }

@@ -1,232 +1,235 @@
-//! The Streamable HTTP client under rmcp's transport. It sends one POST for each message, reads
-//! JSON or an event stream as the reply, and opens the standing GET stream of a session.
+//! Streamable HTTP: one POST for each message, whose reply is JSON or an event stream, and the
+//! standing GET stream of a session.
+//!
+//! The caller of a request reads the reply to it, and takes up an event stream that breaks
+//! (`events`). A request that the server did not run, as it has forgotten the session, is sent once
+//! more in another session (`renewal`).
 //!
 //! Must not: follow a redirect to another origin (the headers carry secrets), read a body without a
 //! limit, or retry a request whose first try may have run.
 
-// The type in the signatures of rmcp's trait.
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage,
-    RequestId,
-};
-use rmcp::transport::DynamicTransportError;
-use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
-};
+use rmcp::model::ErrorCode;
 use serde_json::value::RawValue;
-use sse_stream::Sse;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::LIMIT;
-use super::verbatim::{ConnectionState, Incoming, RawRequest, number, only_reads, raw_request_of};
+use super::rpc::{
+    CANCELLED, DISCOVER, INITIALIZE, INITIALIZED, Incoming, Kind, Message, OpenRequest, Rpc,
+};
+use super::transport::SendFailure;
 use crate::backend::ErrorReply;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;
-use crate::model::{BackendName, Members};
+use crate::model::{Members, param_headers, string_member};
 
 mod answers;
 mod events;
 mod failure;
 mod pause;
+mod renewal;
 mod reply;
 mod request;
 mod session;
+mod streams;
 
-pub(super) use answers::encoding;
-pub(super) use events::{MAX_FAILURES, Next, Source, Streams, message};
-use events::{Role, StreamKind, events};
+pub(super) use events::{Next, Source, take_message};
 pub(super) use failure::HttpFailure;
+use renewal::Renewal;
 pub(super) use reply::{ERROR_LIMIT, refusal, skip};
 pub(super) use request::{Body, Endpoint};
 pub(super) use session::says_no_session;
 use session::{Verdict, verdict};
+use streams::Streams;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// What a message is about; since 2026-07-28, for what stands between the bridge and the server.
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const SUBJECT: HeaderName = HeaderName::from_static("mcp-name");
+/// The revision that has no sessions.
+const MODERN: HeaderValue = HeaderValue::from_static("2026-07-28");
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
+/// How long the POST of a reply or a cancellation may take, for which no caller waits.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the DELETE of a session may take.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The client of one connection.
-#[derive(Debug, Clone)]
-pub(super) struct Http {
-    pub(super) backend: BackendName,
-    pub(super) endpoint: Arc<Endpoint>,
-    pub(super) state: Arc<ConnectionState>,
-    pub(super) streams: Arc<Mutex<Streams>>,
+/// The way to the server of one connection.
+pub(super) struct Streamable {
+    endpoint: Arc<Endpoint>,
+    session: Mutex<Session>,
+    renewal: Renewal,
+    streams: Mutex<Streams>,
     /// An answer has left it in doubt whether the server still knows the session.
-    pub(super) is_doubtful: Arc<AtomicBool>,
+    is_doubtful: AtomicBool,
+    /// Ends the session of a connection that is dropped.
+    deletions: TaskTracker,
 }
 
-// rmcp brings no `authorization`, as its configuration has none: the endpoint adds the tokens.
-impl StreamableHttpClient for Http {
-    type Error = HttpFailure;
+/// A session of the server, or none before and without `initialize`.
+#[derive(Debug, Clone, Default)]
+struct Session {
+    id: Option<HeaderValue>,
+    /// The revision that `initialize` has agreed on.
+    revision: Option<HeaderValue>,
+    /// Cancelled when another session takes its place.
+    replaced: CancellationToken,
+}
 
-    async fn post_message(
-        &self,
-        _uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        _authorization: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Answered<StreamableHttpPostResponse> {
-        let raw_request = raw_request_of(&message);
-        let mut headers = self.headers_with(session.as_deref(), headers)?;
-        headers.insert(ACCEPT, JSON_OR_EVENTS);
-        headers.insert(CONTENT_TYPE, JSON);
-        let is_request = matches!(message, JsonRpcMessage::Request(_));
-        let in_session = session.is_some();
-        if let Some(why) = self.why_not(&raw_request, is_request && in_session, &headers).await {
-            return Err(why);
-        }
-        let body = self.state.outgoing(&message)?;
-        let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
-        headers.extend(raw_request.headers.iter().filter_map(param_header));
-        raw_request.set_written(true);
-        let was_paused = self.endpoint.pause().is_some();
-        let sent = self.endpoint.request(Method::POST, &self.endpoint.url, headers, body);
-        let outcome = match sent.await {
-            Ok(response) => self.read_reply(&message, in_session, response).await,
-            Err(HttpFailure::NoSession(_)) => Err(StreamableHttpError::SessionExpired),
-            Err(failure) => {
-                raw_request.set_written(!failure.is_unsent());
-                if raw_request.is_call() && !was_paused && self.endpoint.pause().is_some() {
-                    // A refresh, which sends nothing now, shows the pause to operators.
-                    self.state.changed.notify_one();
-                }
-                Err(StreamableHttpError::Client(failure))
-            }
-        };
-        match &outcome {
-            // The server did not process the request; rmcp begins a new session, and sends it
-            // again.
-            Err(StreamableHttpError::SessionExpired) => raw_request.without_session(),
-            Err(StreamableHttpError::Client(failure)) => failure.tell(&raw_request),
-            _ => (),
-        }
-        outcome
+/// A message for the server.
+struct Post {
+    bytes: Bytes,
+    method: Option<&'static str>,
+    request: Option<Arc<OpenRequest>>,
+}
+
+/// Why a POST brought no response.
+enum PostFailure {
+    /// The server did not run the request, as it does not know the session.
+    NoSession,
+    Sent(SendFailure),
+}
+
+impl From<HttpFailure> for PostFailure {
+    fn from(failure: HttpFailure) -> Self {
+        Self::Sent(SendFailure::Http(failure))
+    }
+}
+
+impl Streamable {
+    pub(super) fn new(endpoint: Arc<Endpoint>) -> Arc<Self> {
+        Arc::new(Self {
+            endpoint,
+            session: Mutex::default(),
+            renewal: Renewal::default(),
+            streams: Mutex::default(),
+            is_doubtful: AtomicBool::new(false),
+            deletions: TaskTracker::new(),
+        })
     }
 
-    async fn delete_session(
-        &self,
-        _uri: Arc<str>,
-        session: Arc<str>,
-        _authorization: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Answered<()> {
-        let headers = self.headers_with(Some(&session), headers)?;
-        let url = &self.endpoint.url;
-        let response = self.endpoint.request(Method::DELETE, url, headers, Body::default());
-        let response = response.await.map_err(StreamableHttpError::Client)?;
-        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
+    /// Sends `message`, and reads the reply to it. Ends without a failure while the response to a
+    /// request may come on the standing stream.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        rpc: &Arc<Rpc>,
+        message: Message,
+    ) -> Result<(), SendFailure> {
+        let Message { text, method, request } = message;
+        let post = Post { bytes: text.into(), method, request };
+        let session = self.session.lock().clone();
+        let Some(request) = post.request.clone() else {
+            return self.send_control(rpc, post, &session).await;
+        };
+        let outcome = match self.post(rpc, &post, &session).await {
+            Err(PostFailure::NoSession) => {
+                let another = self.renewed(rpc, &session).await.map_err(SendFailure::NoSession)?;
+                self.post(rpc, &post, &another).await
+            }
+            outcome => outcome,
+        };
+        let session_id = outcome.map_err(PostFailure::failure)?;
+        if request.method == INITIALIZE {
+            self.renewal.keep(&post.bytes);
+            *self.session.lock() = Session::begun(session_id, &request);
         }
-        // The session is gone either way.
         Ok(())
     }
 
-    async fn get_stream(
+    /// Sends a message that has no response.
+    async fn send_control(
+        self: &Arc<Self>,
+        rpc: &Arc<Rpc>,
+        post: Post,
+        session: &Session,
+    ) -> Result<(), SendFailure> {
+        if post.method == Some(INITIALIZED) {
+            self.post(rpc, &post, session).await.map_err(PostFailure::failure)?;
+            self.listen(rpc, session);
+            return Ok(());
+        }
+        if post.method == Some(CANCELLED) && rpc.is_modern() {
+            // The end of the POST has told the server.
+            return Ok(());
+        }
+        let posted = timeout(CONTROL_TIMEOUT, self.post(rpc, &post, session)).await;
+        posted
+            .map_or(Err(SendFailure::Cut), |posted| posted.map_err(PostFailure::failure).map(drop))
+    }
+
+    /// Sends `post` in `session` and reads the reply. Returns the id of the session that the reply
+    /// names.
+    async fn post(
         &self,
-        _uri: Arc<str>,
-        session: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        _authorization: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
-        let kind = self.streams.lock().kind(last_event_id.as_deref());
-        let wait = self.streams.lock().next_wait(kind, Instant::now());
-        sleep(wait).await;
-        let left_open = match kind {
-            StreamKind::Standing => self.streams.lock().left_open.take(),
-            StreamKind::Resumed => None,
+        rpc: &Arc<Rpc>,
+        post: &Post,
+        session: &Session,
+    ) -> Result<Option<HeaderValue>, PostFailure> {
+        let mut headers = self.headers(rpc, post, session);
+        headers.insert(ACCEPT, JSON_OR_EVENTS);
+        headers.insert(CONTENT_TYPE, JSON);
+        if let Some(request) = &post.request {
+            self.check(request, session, &headers).await?;
+            headers.extend(request.headers.iter().filter_map(param_header));
+            request.set_written(true);
+        }
+        let only_reads = post.request.as_ref().is_some_and(|request| request.only_reads());
+        let body = Body { bytes: post.bytes.clone(), only_reads };
+        let was_paused = self.endpoint.pause().is_some();
+        let url = &self.endpoint.url;
+        let response = match self.endpoint.request(Method::POST, url, headers, body).await {
+            Ok(response) => response,
+            Err(HttpFailure::NoSession(_)) => return Err(post.without_session()),
+            Err(failure) => {
+                if let Some(request) = &post.request {
+                    request.set_written(!failure.is_unsent());
+                    let begins_pause = !was_paused && self.endpoint.pause().is_some();
+                    if request.kind == Kind::Call && begins_pause {
+                        // A refresh, which sends nothing now, shows the pause to operators.
+                        rpc.changed.notify_one();
+                    }
+                }
+                return Err(failure.into());
+            }
         };
-        let left_open = left_open.map(|response| self.stream(StreamKind::Standing, response));
-        if !self.state.listens && kind == StreamKind::Standing {
-            return left_open.ok_or(StreamableHttpError::ServerDoesNotSupportSse);
-        }
-        let mut headers = self.headers_with(session.as_deref(), headers)?;
-        headers.insert(ACCEPT, EVENTS);
-        if let Some(id) = &last_event_id {
-            headers.insert(LAST_EVENT_ID, header_value(id)?);
-        }
-        let response = self.open_stream(headers).await.map_err(|failure| {
-            let is_lost = matches!(failure, HttpFailure::NoSession(_));
-            if is_lost || self.streams.lock().failed(kind) {
-                self.state.lose(format!("the server is gone: {failure}"));
-            }
-            StreamableHttpError::Client(failure)
-        })?;
-        let status = response.status();
-        if !status.is_success() || !is_events(&response) {
-            let is_refused = status.is_client_error() && session.is_some();
-            if is_refused && self.streams.lock().was_opened(StreamKind::Standing) {
-                self.state.lose(format!("the server ended the session (HTTP {status})"));
-                return Err(StreamableHttpError::SessionExpired);
-            }
-            // The standing stream is optional for a server.
-            return left_open.ok_or(StreamableHttpError::ServerDoesNotSupportSse);
-        }
-        self.streams.lock().opened(kind);
-        let opened = self.stream(kind, response);
-        Ok(match left_open {
-            Some(left_open) => events::with(opened, left_open).boxed(),
-            None => opened,
-        })
+        self.read_reply(rpc, post, session, response).await
     }
-}
 
-impl Http {
-    fn stream(
+    /// Whether the request may be sent as it stands: not if its session is found to be lost, nor if
+    /// it would be sent for the second time and is no longer permitted.
+    async fn check(
         &self,
-        kind: StreamKind,
-        response: reqwest::Response,
-    ) -> BoxStream<'static, Result<Sse, SseError>> {
-        events(Role::Stream(self.clone(), kind), Arc::clone(&self.state), response).boxed()
-    }
-
-    /// Sends a GET for a stream, and again after each pause that the server asks for.
-    async fn open_stream(&self, headers: HeaderMap) -> Result<reqwest::Response, HttpFailure> {
-        loop {
-            let url = &self.endpoint.url;
-            let sent = self.endpoint.request(Method::GET, url, headers.clone(), Body::default());
-            match sent.await {
-                Err(HttpFailure::Paused(pause)) => sleep_until(pause.end).await,
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Why the request must not be sent as it stands: its session is found to be lost, or the call
-    /// would be sent for the second time and is no longer permitted.
-    async fn why_not(
-        &self,
-        raw_request: &RawRequest,
-        in_session: bool,
+        request: &OpenRequest,
+        session: &Session,
         headers: &HeaderMap,
-    ) -> Option<StreamableHttpError<HttpFailure>> {
-        if raw_request.lost_sessions() > 0 && !raw_request.is_permitted().await {
+    ) -> Result<(), PostFailure> {
+        if request.lost_sessions() > 0 && !request.is_permitted().await {
             let why = "it is no longer permitted".to_owned();
-            return Some(StreamableHttpError::Client(HttpFailure::NotSent(why, None)));
+            return Err(HttpFailure::NotSent(why, None).into());
         }
-        let is_doubtful = in_session && self.is_doubtful.swap(false, Ordering::Relaxed);
+        let is_doubtful = session.id.is_some() && self.is_doubtful.swap(false, Ordering::Relaxed);
         if is_doubtful && !self.knows_session(headers).await {
-            raw_request.without_session();
-            return Some(StreamableHttpError::SessionExpired);
+            request.without_session();
+            return Err(PostFailure::NoSession);
         }
-        None
+        Ok(())
     }
 
     /// Asks with a `ping` whether the server knows the session that `headers` name.
@@ -247,129 +250,116 @@ impl Http {
         verdict(status, &answer, None) == Verdict::Holds
     }
 
-    /// Reads the answer to a POST.
+    /// Reads the reply to a POST.
     async fn read_reply(
         &self,
-        message: &ClientJsonRpcMessage,
-        in_session: bool,
+        rpc: &Arc<Rpc>,
+        post: &Post,
+        session: &Session,
         response: reqwest::Response,
-    ) -> Answered<StreamableHttpPostResponse> {
-        let id = match message {
-            JsonRpcMessage::Request(request) => Some(request.id.clone()),
-            _ => None,
-        };
+    ) -> Result<Option<HeaderValue>, PostFailure> {
         let status = response.status();
-        let session = response.headers().get(SESSION);
-        let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        if self.ignores(message, status) {
-            return Ok(StreamableHttpPostResponse::Accepted);
+        let session_id = response.headers().get(SESSION).cloned();
+        if ignores(rpc, post.method, status) {
+            return Ok(None);
         }
         if !status.is_success() {
             let body = refusal(response).await;
-            self.state.note_refusal(&body);
-            if in_session && self.is_lost(status, &body, id.as_ref()) {
-                return Err(StreamableHttpError::SessionExpired);
+            rpc.note_refusal(&body);
+            if self.is_lost(session, status, &body, post.id()) {
+                return Err(post.without_session());
             }
-            return match self.refused(message, status, &body) {
-                Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                None => Err(StreamableHttpError::Client(HttpFailure::Status(status))),
+            return match post.refusal(status, &body) {
+                Some((request, error)) => {
+                    rpc.forget(request.id);
+                    request.settle(Ok(Err(error)));
+                    Ok(None)
+                }
+                None => Err(HttpFailure::Status(status).into()),
             };
         }
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
-        let Some(id) = id.filter(|_| has_body) else {
-            // The answer, if one is due, comes on another stream.
-            if is_events(&response) && is_initialized(message) {
-                self.streams.lock().left_open = Some(response);
+        let Some(request) = post.request.as_ref().filter(|_| has_body) else {
+            if is_events(&response) && post.method == Some(INITIALIZED) {
+                streams::read_left_open(rpc, response);
             } else {
                 skip(response).await;
             }
-            return Ok(StreamableHttpPostResponse::Accepted);
+            self.wait_for_stream(post, session).await?;
+            return Ok(None);
         };
-        if let Some(encoding) = encoding(response.headers()) {
-            return Err(StreamableHttpError::Client(HttpFailure::Encoded(status, encoding)));
+        if let Some(encoding) = http_client::encoding(response.headers()) {
+            return Err(HttpFailure::Encoded(status, encoding).into());
         }
         if is_events(&response) {
-            return self.read_events(message, id, in_session, session, response).await;
-        }
-        let is_page = http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
-        let body = reply::value(response, LIMIT).await;
-        let body = body.map_err(|error| {
-            StreamableHttpError::Client(match error {
-                BodyError::NotRead(why) => HttpFailure::NotRead(why),
-                broken @ BodyError::Broken(_) => HttpFailure::Lost(error_chain(&broken), None),
-            })
-        })?;
-        self.state.has_room().await;
-        let body = String::from_utf8_lossy(&body);
-        if in_session && self.is_lost(status, &body, Some(&id)) {
-            return Err(StreamableHttpError::SessionExpired);
-        }
-        match self.state.answer_to(&id, &body) {
-            Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
-            Incoming::Ignored(why) => Err(invalid(&format!("HTTP {status}: {why}"))),
-            Incoming::Garbage if is_page => {
-                Err(StreamableHttpError::Client(HttpFailure::Page(status)))
+            let mut source = Source::new(response);
+            // Its answer would come on no such stream.
+            if request.kind == Kind::Handshake && source.begins_with_endpoint().await {
+                return Err(HttpFailure::Older.into());
             }
-            Incoming::Garbage => {
-                Err(invalid(&format!("HTTP {status} with a body that is no JSON-RPC message")))
+            self.read_answer(rpc, session, request, source).await?;
+        } else {
+            self.read_json(rpc, session, request, response).await?;
+        }
+        Ok(session_id)
+    }
+
+    /// Waits for the response to a request that the server has merely accepted: it comes on the
+    /// standing stream, or never, if another session takes the place of this one.
+    async fn wait_for_stream(&self, post: &Post, session: &Session) -> Result<(), PostFailure> {
+        match &post.request {
+            None => Ok(()),
+            Some(request) if request.kind == Kind::Handshake => {
+                Err(PostFailure::Sent(SendFailure::Cut))
+            }
+            Some(_) => {
+                session.replaced.cancelled().await;
+                let why = "the session was begun again before the response arrived".to_owned();
+                Err(HttpFailure::Lost(why, None).into())
             }
         }
     }
 
-    /// Whether the server refuses a notification that it need not understand. Nothing depends on
-    /// `notifications/initialized`: without this, a server that answers it with 501 would never be
-    /// reached, though it has answered `initialize`.
-    pub(super) fn ignores(&self, message: &ClientJsonRpcMessage, status: StatusCode) -> bool {
-        let JsonRpcMessage::Notification(notification) = message else { return false };
-        let is_initialized =
-            matches!(notification.notification, ClientNotification::InitializedNotification(_));
-        let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if !is_initialized || status.is_success() || unauthorized {
-            return false;
-        }
-        if self.state.oddities.refused(status) {
-            tracing::warn!(
-                backend = %self.backend,
-                "the server answers `notifications/initialized` with HTTP {status}: ignored"
-            );
-        }
-        true
-    }
-
-    /// The event stream that answers the request `id`.
-    async fn read_events(
+    /// Reads a reply that is one JSON body.
+    async fn read_json(
         &self,
-        message: &ClientJsonRpcMessage,
-        id: RequestId,
-        in_session: bool,
-        session: Option<String>,
+        rpc: &Arc<Rpc>,
+        session: &Session,
+        request: &OpenRequest,
         response: reqwest::Response,
-    ) -> Answered<StreamableHttpPostResponse> {
-        let mut source = Source::new(response);
-        let is_handshake = matches!(
-            message,
-            JsonRpcMessage::Request(request) if matches!(
-                request.request,
-                ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
-            )
-        );
-        // rmcp would wait for an answer that comes on no such stream.
-        if is_handshake && source.begins_with_endpoint().await {
-            return Err(StreamableHttpError::Client(HttpFailure::Older));
+    ) -> Result<(), PostFailure> {
+        let status = response.status();
+        let is_page = http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
+        let body = reply::value(response, LIMIT).await.map_err(|error| match error {
+            BodyError::NotRead(why) => HttpFailure::NotRead(why),
+            broken @ BodyError::Broken(_) => HttpFailure::Lost(error_chain(&broken), None),
+        })?;
+        rpc.has_room().await;
+        let text = String::from_utf8_lossy(&body);
+        if self.is_lost(session, status, &text, Some(request.id)) {
+            request.without_session();
+            return Err(PostFailure::NoSession);
         }
-        let role = Role::Answer { id, http: in_session.then(|| self.clone()), has_begun: false };
-        let events = events::from(role, Arc::clone(&self.state), source);
-        Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
+        let failure = match rpc.answer_to(request.id, &text) {
+            Incoming::Taken => return Ok(()),
+            Incoming::Garbage if is_page => HttpFailure::Page(status),
+            Incoming::Garbage => {
+                let why = format!("HTTP {status} with a body that is no JSON-RPC message");
+                HttpFailure::Unreadable(why)
+            }
+            Incoming::Ignored(why) => HttpFailure::Unreadable(format!("HTTP {status}: {why}")),
+        };
+        Err(failure.into())
     }
 
     /// Whether an answer in a session says that the server did not run the request, as it does not
     /// know the session. If the answer merely leaves that in doubt, the next request asks first.
-    fn is_lost(&self, status: StatusCode, body: &str, id: Option<&RequestId>) -> bool {
+    fn is_lost(&self, session: &Session, status: StatusCode, body: &str, id: Option<i64>) -> bool {
         // A result may be large, and an error that says this is short.
-        if body.len() > ERROR_LIMIT {
+        if session.id.is_none() || body.len() > ERROR_LIMIT {
             return false;
         }
-        match verdict(status, body, id.and_then(number)) {
+        match verdict(status, body, id) {
             Verdict::Holds => false,
             Verdict::Doubtful => {
                 self.is_doubtful.store(true, Ordering::Relaxed);
@@ -379,62 +369,134 @@ impl Http {
         }
     }
 
-    /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there.
-    /// rmcp drops errors without an id and would wait for ever, so the id is added.
-    fn refused(
-        &self,
-        message: &ClientJsonRpcMessage,
-        status: StatusCode,
-        body: &str,
-    ) -> Option<rmcp::model::ServerJsonRpcMessage> {
-        let JsonRpcMessage::Request(request) = message else { return None };
+    /// The configured headers, overridden by those of the protocol.
+    fn headers(&self, rpc: &Rpc, post: &Post, session: &Session) -> HeaderMap {
+        if post.method != Some(DISCOVER) && !rpc.is_modern() {
+            return self.headers_in(session);
+        }
+        let mut headers = self.endpoint.headers.clone();
+        headers.insert(REVISION, MODERN);
+        if let Some(method) = post.method {
+            headers.insert(METHOD, HeaderValue::from_static(method));
+        }
+        let subject = post.request.as_ref().and_then(|request| request.subject.clone());
+        if let Some(Ok(value)) = subject.map(param_headers::encoded).map(HeaderValue::try_from) {
+            headers.insert(SUBJECT, value);
+        }
+        headers
+    }
+
+    /// The headers of requests in `session`, whatever their message.
+    fn headers_in(&self, session: &Session) -> HeaderMap {
+        let mut headers = self.endpoint.headers.clone();
+        for (name, value) in [(SESSION, &session.id), (REVISION, &session.revision)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        headers
+    }
+
+    /// Ends the session.
+    pub(super) async fn close(&self) {
+        let session = std::mem::take(&mut *self.session.lock());
+        if let Some(deletion) = self.deletion(&session) {
+            deletion.await;
+        }
+    }
+
+    /// The request that ends `session`, if it is one. It is of no account whether it succeeds: the
+    /// session is gone either way.
+    fn deletion(&self, session: &Session) -> Option<impl Future<Output = ()> + Send + use<>> {
+        session.id.as_ref()?;
+        let (endpoint, headers) = (Arc::clone(&self.endpoint), self.headers_in(session));
+        Some(async move {
+            let deleted = endpoint.request(Method::DELETE, &endpoint.url, headers, Body::default());
+            if !matches!(timeout(DELETE_TIMEOUT, deleted).await, Ok(Ok(_))) {
+                tracing::debug!("a session could not be ended");
+            }
+        })
+    }
+}
+
+impl Drop for Streamable {
+    fn drop(&mut self) {
+        let session = std::mem::take(self.session.get_mut());
+        if let (Some(deletion), Ok(runtime)) = (self.deletion(&session), Handle::try_current()) {
+            self.deletions.spawn_on(deletion, &runtime);
+        }
+    }
+}
+
+impl Session {
+    /// The session with this id that the answer to `initialize` has begun.
+    fn begun(id: Option<HeaderValue>, initialize: &OpenRequest) -> Self {
+        let revision = initialize
+            .result_with(|result| string_member(result, "protocolVersion"))
+            .and_then(|revision| HeaderValue::try_from(revision).ok());
+        // An id that is no text can be in no header of ours.
+        let id = id.filter(|id| id.to_str().is_ok());
+        Self { id, revision, replaced: CancellationToken::new() }
+    }
+}
+
+impl PostFailure {
+    fn failure(self) -> SendFailure {
+        match self {
+            Self::NoSession => SendFailure::NoSession("the new one is forgotten, too".to_owned()),
+            Self::Sent(failure) => failure,
+        }
+    }
+}
+
+impl Post {
+    fn id(&self) -> Option<i64> {
+        self.request.as_ref().map(|request| request.id)
+    }
+
+    /// Notes that the server did not run the request, as it does not know the session.
+    fn without_session(&self) -> PostFailure {
+        if let Some(request) = &self.request {
+            request.without_session();
+        }
+        PostFailure::NoSession
+    }
+
+    /// The request, and the JSON-RPC error in the `body` of the answer that refuses it. Many
+    /// servers leave out the id there, so that nothing else tells which request it is about.
+    fn refusal(&self, status: StatusCode, body: &str) -> Option<(&OpenRequest, ErrorReply)> {
+        let request = self.request.as_deref()?;
         // The body may repeat the configured headers, which are secrets, so it goes no further.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return None;
         }
-        let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        let error = match error_in(body) {
-            Some(error) => {
-                self.state.forget(&request.id);
-                raw_request_of(message).settle(Ok(Err(error.clone())));
-                // A server lists the revisions that it speaks there.
-                let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
-                ErrorData::new(ErrorCode(error.code), error.message, data)
-            }
-            // A server of an older revision may answer `server/discover` with any client error;
-            // rmcp then goes on with `initialize`.
-            None if is_discover && status.is_client_error() => {
-                ErrorData::invalid_request(format!("HTTP {status}"), None)
-            }
-            None => return None,
-        };
-        Some(JsonRpcMessage::error(error, Some(request.id.clone())))
-    }
-
-    /// The configured headers, overridden by those of the protocol.
-    fn headers_with(
-        &self,
-        session: Option<&str>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Answered<HeaderMap> {
-        let mut all = self.endpoint.headers.clone();
-        all.extend(headers);
-        if let Some(session) = session {
-            all.insert(SESSION, header_value(session)?);
+        if let Some(error) = error_in(body) {
+            return Some((request, error));
         }
-        Ok(all)
+        if request.method != DISCOVER || !status.is_client_error() {
+            return None;
+        }
+        // A server of an older revision may answer `server/discover` with any client error.
+        let (code, message) = (ErrorCode::INVALID_REQUEST.0, format!("HTTP {status}"));
+        Some((request, ErrorReply { code, message, data: None }))
     }
 }
 
-fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
-    matches!(
-        message,
-        JsonRpcMessage::Notification(notification)
-            if matches!(
-                notification.notification,
-                ClientNotification::InitializedNotification(_)
-            )
-    )
+/// Whether the server refuses a notification that it need not understand. Nothing depends on
+/// `notifications/initialized`: without this, a server that answers it with 501 would never be
+/// reached, though it has answered `initialize`.
+pub(super) fn ignores(rpc: &Rpc, method: Option<&str>, status: StatusCode) -> bool {
+    let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    if method != Some(INITIALIZED) || status.is_success() || unauthorized {
+        return false;
+    }
+    if rpc.oddities.refused(status) {
+        tracing::warn!(
+            backend = %rpc.backend,
+            "the server answers `notifications/initialized` with HTTP {status}: ignored"
+        );
+    }
+    true
 }
 
 /// An argument as a header: its name is a token, and its value plain text.
@@ -442,27 +504,8 @@ fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderV
     Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
 }
 
-fn header_value(text: &str) -> Answered<HeaderValue> {
-    HeaderValue::from_str(text)
-        .map_err(|_invalid| invalid("the server sent an id that no header can carry"))
-}
-
-/// The failure of an HTTP transport behind `error`, if it is one.
-pub(super) fn failure_of(error: &DynamicTransportError) -> Option<&HttpFailure> {
-    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
-        Some(StreamableHttpError::Client(failure)) => Some(failure),
-        Some(_) => None,
-        None => error.error.downcast_ref(),
-    }
-}
-
-/// The text of a transport's error, without rmcp's words around it.
-pub(super) fn words(error: &DynamicTransportError) -> String {
-    failure_of(error).map_or_else(|| error_chain(error.error.as_ref()), HttpFailure::to_string)
-}
-
 pub(super) fn is_events(response: &reqwest::Response) -> bool {
-    http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
+    http_client::is_event_stream(response.headers())
 }
 
 /// The JSON-RPC error in `body`.
@@ -471,10 +514,6 @@ fn error_in(body: &str) -> Option<ErrorReply> {
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
     let message = error.string("message").unwrap_or_default();
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
-}
-
-fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
-    StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
 }
 
 #[cfg(test)]

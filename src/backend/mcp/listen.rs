@@ -3,54 +3,42 @@
 //!
 //! Must not: read the catalog.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::model::{ErrorCode, ServerNotification, SubscriptionFilter};
-use rmcp::service::{Peer, ServiceError, Subscription};
+use rmcp::model::{ErrorCode, SubscriptionFilter};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::http;
-use super::verbatim::ConnectionState;
+use super::rpc::{Kind, Message, OpenRequest, Rpc, Unanswered, members};
+use crate::backend::Reply;
 use crate::backoff::Backoff;
-use crate::model::BackendName;
+
+pub(super) const LISTEN: &str = "subscriptions/listen";
+/// The server's first word on a subscription.
+pub(super) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);
 
 /// Listens for as long as the connection lives.
-pub(super) async fn for_changes(
-    backend: BackendName,
-    peer: Peer<RoleClient>,
-    state: Arc<ConnectionState>,
-) {
+pub(super) async fn for_changes(rpc: Arc<Rpc>) {
+    let backend = &rpc.backend;
     let mut backoff = Backoff::for_connections();
-    let mut first = true;
-    while !peer.is_transport_closed() {
+    let mut has_listened = false;
+    while !rpc.ended.is_cancelled() {
         let start = Instant::now();
-        let filter = SubscriptionFilter::builder()
-            .tools_list_changed()
-            .resources_list_changed()
-            .prompts_list_changed()
-            .build();
-        match peer.listen(filter).await {
-            Ok(mut subscription) => {
-                if !first {
-                    // A change between the two streams would be lost, so refresh.
-                    state.changed.notify_one();
-                }
-                first = false;
-                follow(&backend, &mut subscription, &state).await;
-            }
-            Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
+        match subscribe(&rpc, &mut has_listened).await {
+            Ok(Err(error)) if error.code == ErrorCode::METHOD_NOT_FOUND.0 => {
                 tracing::debug!(%backend, "the server has no subscriptions; only the timer refreshes");
                 return;
             }
-            Err(ServiceError::TransportSend(error)) => {
-                tracing::debug!(%backend, "cannot listen for changes: {}", http::words(&error));
+            Ok(Err(error)) => tracing::debug!(%backend, "cannot listen for changes: {error}"),
+            Err(Unanswered::Transport(failure)) => {
+                tracing::debug!(%backend, "cannot listen for changes: {}", failure.words());
             }
-            Err(error) => tracing::debug!(%backend, "cannot listen for changes: {error}"),
+            end => tracing::debug!(%backend, ?end, "the subscription ended"),
         }
         if start.elapsed() >= LIVED {
             backoff.reset();
@@ -59,20 +47,29 @@ pub(super) async fn for_changes(
     }
 }
 
-async fn follow(backend: &BackendName, subscription: &mut Subscription, state: &ConnectionState) {
+/// Subscribes, and follows the subscription to its end. Notifications of changes come to the
+/// connection, as all do. `has_listened` says whether there was a subscription before.
+async fn subscribe(rpc: &Arc<Rpc>, has_listened: &mut bool) -> Result<Reply, Unanswered> {
+    let request = Arc::new(OpenRequest::new(rpc.next_id(), LISTEN, Kind::Aside));
+    let filter = SubscriptionFilter::builder()
+        .tools_list_changed()
+        .resources_list_changed()
+        .prompts_list_changed()
+        .build();
+    let params = members(&json!({ "notifications": filter }));
+    let message = Message::request(&request, Some(&rpc.meta(&request)), &[&params]);
+    let mut subscription = pin!(rpc.exchange(&request, message));
     loop {
-        match subscription.next().await {
-            Ok(Some(
-                ServerNotification::ToolListChangedNotification(_)
-                | ServerNotification::ResourceListChangedNotification(_)
-                | ServerNotification::PromptListChangedNotification(_),
-            )) => state.changed.notify_one(),
-            Ok(Some(_)) => (),
-            Ok(None) => {
-                let end = subscription.end();
-                return tracing::debug!(%backend, ?end, "the subscription ended");
+        tokio::select! {
+            biased;
+            end = &mut subscription => return end,
+            () = rpc.subscribed.notified() => {
+                if *has_listened {
+                    // A change between the two streams would be lost, so refresh.
+                    rpc.changed.notify_one();
+                }
+                *has_listened = true;
             }
-            Err(error) => return tracing::debug!(%backend, "the subscription broke: {error}"),
         }
     }
 }

@@ -11,16 +11,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, JsonRpcMessage};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
 use tokio::time::timeout;
 use url::Url;
 
 use super::http as streamable;
-use super::http::{Body, EVENTS, Endpoint, Http, HttpFailure, JSON, Next, Source};
-use super::verbatim::{RawRequest, only_reads, raw_request_of};
+use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, Source};
+use super::rpc::{INITIALIZE, Message, OpenRequest, Rpc};
+use super::transport::SendFailure;
 use crate::backend::address;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
@@ -33,16 +30,12 @@ const POST_TIMEOUT: Duration = Duration::from_secs(300);
 /// How many addresses are tried in place of the one that the stream names.
 const MAX_PREFIXES: usize = 4;
 
-/// One connection, seen by rmcp as a transport.
-pub(super) struct Sse {
-    http: Http,
-    place: Arc<Place>,
-    /// `None` once it has ended.
-    events: Option<Source>,
-}
+/// The way to the server of one connection.
+pub(super) struct Sse(Arc<Place>);
 
 /// Where the messages of a connection go.
 struct Place {
+    endpoint: Arc<Endpoint>,
     /// The address of the stream.
     stream: Url,
     /// The address that the stream names for messages, or the one at which they were taken.
@@ -50,14 +43,14 @@ struct Place {
 }
 
 impl Sse {
-    /// Opens the stream and waits for the address to send messages to.
-    pub(super) async fn open(http: Http) -> Result<Self, HttpFailure> {
-        let named = timeout(ADDRESS_PATIENCE, Self::address(&http.endpoint)).await;
-        let (events, place) = named.unwrap_or_else(|_late| Err(no_address()))?;
-        Ok(Self { http, place: Arc::new(place), events: Some(events) })
+    /// Opens the stream, which [`read`] reads, and waits for the address to send messages to.
+    pub(super) async fn open(endpoint: Arc<Endpoint>) -> Result<(Self, Source), HttpFailure> {
+        let named = timeout(ADDRESS_PATIENCE, Self::address(endpoint)).await;
+        let (place, events) = named.unwrap_or_else(|_late| Err(no_address()))?;
+        Ok((Self(Arc::new(place)), events))
     }
 
-    async fn address(endpoint: &Endpoint) -> Result<(Source, Place), HttpFailure> {
+    async fn address(endpoint: Arc<Endpoint>) -> Result<(Place, Source), HttpFailure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default());
@@ -65,19 +58,20 @@ impl Sse {
         if !response.status().is_success() {
             return Err(HttpFailure::Status(response.status()));
         }
-        if let Some(encoding) = streamable::encoding(response.headers()) {
+        if let Some(encoding) = crate::http_client::encoding(response.headers()) {
             return Err(HttpFailure::Encoded(response.status(), encoding));
         }
         if !streamable::is_events(&response) {
             let is_page = crate::http_client::media_type(response.headers())
                 .eq_ignore_ascii_case("text/html");
-            return Err(match is_page {
-                true => HttpFailure::Page(response.status()),
-                false => HttpFailure::Unreadable("it answers with no event stream".to_owned()),
+            return Err(if is_page {
+                HttpFailure::Page(response.status())
+            } else {
+                HttpFailure::Unreadable("it answers with no event stream".to_owned())
             });
         }
         // The address after redirects, all of which stay on the origin.
-        let base = response.url().clone();
+        let stream = response.url().clone();
         let mut events = Source::reading_past(response);
         loop {
             match events.next().await {
@@ -85,8 +79,8 @@ impl Sse {
                     let fields = frame.fields();
                     if fields.event.as_deref() == Some("endpoint") {
                         let address = fields.data.unwrap_or_default();
-                        let messages = Mutex::new(own_address(&base, address.trim())?);
-                        return Ok((events, Place { stream: base, messages }));
+                        let messages = Mutex::new(own_address(&stream, address.trim())?);
+                        return Ok((Place { endpoint, stream, messages }, events));
                     }
                 }
                 Next::Broken(error) => {
@@ -97,6 +91,58 @@ impl Sse {
                 }
                 Next::End | Next::NotRead(..) => return Err(no_address()),
             }
+        }
+    }
+
+    /// Sends `message`. A task does it, which outlives the call: the response may come before the
+    /// POST ends, and some servers take a POST that is cut off for the end of their client.
+    pub(super) async fn send(&self, rpc: &Arc<Rpc>, message: Message) -> Result<(), SendFailure> {
+        let Message { text, method, request } = message;
+        let post = Post { bytes: text.into(), request, is_first: method == Some(INITIALIZE) };
+        let place = Arc::clone(&self.0);
+        let carrier = Arc::clone(rpc);
+        let task = rpc.spawn(async move {
+            timeout(POST_TIMEOUT, post.send(&carrier, &place)).await.unwrap_or_else(|_late| {
+                Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
+            })
+        });
+        let outcome = match task {
+            Some(task) => task.await.ok().flatten(),
+            None => None,
+        };
+        match outcome {
+            Some(Err(HttpFailure::Status(status))) if streamable::ignores(rpc, method, status) => {
+                Ok(())
+            }
+            Some(outcome) => outcome.map_err(SendFailure::Http),
+            None => Err(SendFailure::Cut),
+        }
+    }
+}
+
+/// Reads the stream of a connection until either side ends it.
+pub(super) async fn read(rpc: Arc<Rpc>, mut events: Source) {
+    let why = rpc.ended.run_until_cancelled(read_all(&rpc, &mut events)).await;
+    if let Some(why) = why {
+        rpc.lose(why);
+        rpc.end();
+    }
+}
+
+/// Reads the stream to its end, and says how it ended.
+async fn read_all(rpc: &Arc<Rpc>, events: &mut Source) -> String {
+    loop {
+        rpc.has_room().await;
+        match events.next().await {
+            Next::Frame(frame) => streamable::take_message(frame.fields(), rpc, None),
+            Next::NotRead(why, id) => {
+                tracing::warn!(backend = %rpc.backend, "an event is not read: {why}");
+                if !id.is_some_and(|id| rpc.not_read(&id, why)) {
+                    return format!("the server sent an event that is not read: {why}");
+                }
+            }
+            Next::Broken(error) => return format!("its event stream broke: {error}"),
+            Next::End => return "the server ended its event stream".to_owned(),
         }
     }
 }
@@ -115,90 +161,28 @@ fn own_address(base: &Url, named: &str) -> Result<Url, HttpFailure> {
     })
 }
 
-impl Transport<RoleClient> for Sse {
-    type Error = HttpFailure;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), HttpFailure>> + Send + 'static {
-        let text = self.http.state.outgoing(&message);
-        let raw_request = raw_request_of(&message);
-        let only_reads = only_reads(&message);
-        let is_first = matches!(
-            &message,
-            JsonRpcMessage::Request(request)
-                if matches!(request.request, ClientRequest::InitializeRequest(_))
-        );
-        let (http, place) = (self.http.clone(), Arc::clone(&self.place));
-        async move {
-            let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
-            let body = Message { bytes: text.into(), only_reads, raw_request, is_first };
-            let post = body.post(&http, &place);
-            let posted = timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
-                Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
-            });
-            match posted {
-                Err(HttpFailure::Status(status)) if http.ignores(&message, status) => Ok(()),
-                posted => posted,
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let Http { backend, state, .. } = &self.http;
-        loop {
-            state.has_room().await;
-            let why = match self.events.as_mut()?.next().await {
-                Next::Frame(frame) => match streamable::message(frame.fields(), state, None) {
-                    Some(message) => return Some(message),
-                    None => continue,
-                },
-                Next::NotRead(why, id) => {
-                    tracing::warn!(%backend, "an event is not read: {why}");
-                    match id.and_then(|id| state.not_read(&id, why)) {
-                        Some(end) => return Some(end),
-                        None => format!("the server sent an event that is not read: {why}"),
-                    }
-                }
-                Next::Broken(error) => format!("its event stream broke: {error}"),
-                Next::End => "the server ended its event stream".to_owned(),
-            };
-            state.lose(why);
-            self.events = None;
-        }
-    }
-
-    async fn close(&mut self) -> Result<(), HttpFailure> {
-        self.events = None;
-        Ok(())
-    }
-}
-
 /// A message for the server.
-struct Message {
+struct Post {
     bytes: Bytes,
-    only_reads: bool,
-    raw_request: Arc<RawRequest>,
+    request: Option<Arc<OpenRequest>>,
     /// It begins the connection, and has no effect.
     is_first: bool,
 }
 
-impl Message {
+impl Post {
     /// Sends the message. Its answer comes on the stream, so a POST that ends without an answer of
     /// its own is no failure: only the stream says whether the server is still there.
-    async fn post(&self, http: &Http, place: &Place) -> Result<(), HttpFailure> {
+    async fn send(&self, rpc: &Rpc, place: &Place) -> Result<(), HttpFailure> {
         let named = place.messages.lock().clone();
-        self.raw_request.set_written(true);
-        let response = match self.send(http, &named).await {
+        self.set_written(true);
+        let response = match self.post(place, &named).await {
             Ok(response) => response,
             Err(HttpFailure::Lost(why, _)) => {
-                tracing::debug!(backend = %http.backend, "a POST ended without an answer: {why}");
+                tracing::debug!(backend = %rpc.backend, "a POST ended without an answer: {why}");
                 return Ok(());
             }
             Err(failure) => {
-                self.raw_request.set_written(!failure.is_unsent());
-                failure.tell(&self.raw_request);
+                self.set_written(!failure.is_unsent());
                 return Err(failure);
             }
         };
@@ -212,47 +196,54 @@ impl Message {
             return Ok(());
         }
         let body = streamable::refusal(response).await;
-        http.state.note_refusal(&body);
+        rpc.note_refusal(&body);
         if self.is_first && is_nothing_there(status) {
-            return self.post_below_prefix(http, place, &named, status).await;
+            return self.send_below_prefix(rpc, place, &named, status).await;
         }
         if streamable::says_no_session(status, &body) {
-            http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
-            self.raw_request.without_session();
+            rpc.lose(format!("the server has forgotten the connection (HTTP {status})"));
+            if let Some(request) = &self.request {
+                request.without_session();
+            }
             return Err(HttpFailure::NoSession(status));
         }
-        let failure = HttpFailure::Status(status);
-        failure.tell(&self.raw_request);
-        Err(failure)
+        Err(HttpFailure::Status(status))
     }
 
-    async fn send(&self, http: &Http, address: &Url) -> Result<reqwest::Response, HttpFailure> {
-        let mut headers = http.endpoint.headers.clone();
+    fn set_written(&self, written: bool) {
+        if let Some(request) = &self.request {
+            request.set_written(written);
+        }
+    }
+
+    async fn post(&self, place: &Place, address: &Url) -> Result<reqwest::Response, HttpFailure> {
+        let mut headers = place.endpoint.headers.clone();
         headers.insert(CONTENT_TYPE, JSON);
-        let body = Body { bytes: self.bytes.clone(), only_reads: self.only_reads };
-        http.endpoint.request(Method::POST, address, headers, body).await
+        let only_reads = self.request.as_ref().is_some_and(|request| request.only_reads());
+        let body = Body { bytes: self.bytes.clone(), only_reads };
+        place.endpoint.request(Method::POST, address, headers, body).await
     }
 
     /// Sends the first message to the addresses that `named` may stand for, where a gateway removes
     /// the beginning of paths and leaves the stream's content as it is. The server does not know
     /// the beginning, so the address that it names leads nowhere. The first message has no effect,
     /// and all addresses are on the server's own origin.
-    async fn post_below_prefix(
+    async fn send_below_prefix(
         &self,
-        http: &Http,
+        rpc: &Rpc,
         place: &Place,
         named: &Url,
         status: StatusCode,
     ) -> Result<(), HttpFailure> {
         let candidates = below_prefixes(&place.stream, named);
         for candidate in &candidates {
-            let response = self.send(http, candidate).await?;
+            let response = self.post(place, candidate).await?;
             if !response.status().is_success() {
                 continue;
             }
             streamable::skip(response).await;
             tracing::warn!(
-                backend = %http.backend,
+                backend = %rpc.backend,
                 named = named.path(),
                 used = candidate.path(),
                 "{}", prefix_removed()

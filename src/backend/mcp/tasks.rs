@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{CancelTaskParams, CancelTaskRequest, ErrorCode};
+use rmcp::model::ErrorCode;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
 use super::connection::Connection;
 use super::result::complete;
-use super::verbatim::{RawRequest, error_of};
+use super::rpc::{Kind, OpenRequest, error_of, members};
 use crate::backend::{CallError, CallOutcome, Called, Handle, TASK_SILENCE, ToolCall};
 use crate::model::sentences;
 use crate::model::{Answer, Ending, string_member};
@@ -50,19 +50,22 @@ const STATUS: &str = "tasks/get";
 /// it.
 const RESULT: &str = "tasks/result";
 
+/// The request that ends a task.
+const CANCEL: &str = "tasks/cancel";
+
 /// Finishes a call that the server answered with `result`: if that is a task, waits for its end.
 pub(super) async fn follow(
     connection: &Connection,
     call: &ToolCall,
-    raw_request: &Arc<RawRequest>,
+    request: &Arc<OpenRequest>,
     result: &RawValue,
 ) -> Called<CallOutcome> {
-    let created = Task::created(result, raw_request.task_ttl.is_some())?;
+    let created = Task::created(result, request.asks_for_task)?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    // Its progress goes on for as long as the caller holds the request.
-    connection.state.goes_on(raw_request);
+    // For as long as the caller holds the request.
+    connection.rpc().expect_progress(request);
     Followed { connection, call, task: task.id, ended: false }.outcome(wait).await
 }
 
@@ -139,8 +142,7 @@ impl Followed<'_> {
         let asked = Instant::now();
         loop {
             let params = json!({ "taskId": self.task });
-            let why = match self.connection.read(method, params, &RawRequest::reading(method)).await
-            {
+            let why = match self.connection.read(method, params, None).await {
                 Ok(Ok(result)) => return Ok(result),
                 // An internal error does not mean that the server does not know the task.
                 Ok(Err(error)) if method == STATUS && error.code == ErrorCode::INTERNAL_ERROR.0 => {
@@ -156,6 +158,7 @@ impl Followed<'_> {
                     | CallError::Lost(why)
                     | CallError::Refused(why)
                     | CallError::RefusedWith { why, .. }
+                    | CallError::Unclear { why, .. }
                     | CallError::Unreadable(why),
                 ) => why,
             };
@@ -207,8 +210,12 @@ impl Drop for Followed<'_> {
         if self.ended || self.call.recorder.is_left() {
             return;
         }
-        let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));
-        self.connection.send_aside(request.into(), CANCEL_TIMEOUT);
+        let rpc = self.connection.rpc();
+        let request = OpenRequest {
+            subject: Some(self.task.clone()),
+            ..OpenRequest::new(rpc.next_id(), CANCEL, Kind::Aside)
+        };
+        rpc.ask_aside(request, &[&members(&json!({ "taskId": self.task }))], CANCEL_TIMEOUT);
     }
 }
 

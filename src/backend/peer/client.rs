@@ -42,10 +42,10 @@ impl Modes {
         let Some(modes) = elicitation.filter(|modes| modes.get().starts_with('{')) else {
             return Self::default();
         };
-        let has = |key| member(modes.get(), key).is_some_and(|mode| mode.get() != "null");
-        let url = has("url");
+        let [form, url] = ["form", "url"]
+            .map(|key| member(modes.get(), key).is_some_and(|mode| mode.get() != "null"));
         // An empty object means forms (2025-11-25, Elicitation: Capabilities).
-        Self { form: !url || has("form"), url }
+        Self { form: !url || form, url }
     }
 }
 
@@ -89,10 +89,10 @@ impl McpClient {
 
     /// The source of an answer that is made of `result`, counted for the client's app.
     pub(in crate::backend) fn source(&self, result: &RawValue) -> Source {
-        let mut held = Budget::of_process().hold_for(Some(self.app.clone()));
-        // Beside the result, its response is written.
-        if held.try_resize(2 * result.get().len()) {
-            Source::Result { json: result.to_owned(), is_cut: false, held }
+        let mut room = Budget::of_process().hold_for(Some(self.app.clone()));
+        // The result, and the response that is written of it.
+        if room.try_resize(2 * result.get().len()) {
+            Source::Result { json: result.to_owned(), is_cut: false, held: room }
         } else {
             Source::NoRoom
         }
@@ -162,6 +162,24 @@ mod tests {
         let progress =
             Progress::new(Some(Arc::clone(&client)), None, Arc::clone(&permitted) as _, request);
         (progress, permitted, client, questions)
+    }
+
+    #[test]
+    fn words_of_a_peer_reach_a_client_that_asked_for_progress() {
+        let (asks, _questions) = mpsc::channel(1);
+        let (reports, mut told) = mpsc::channel(2);
+        let (app, stop) = (AppName::from("a"), CancellationToken::new());
+        let client = McpClient::new(&app, Some(reports), asks, Modes::default(), stop);
+        let request = Arc::new(fake::request("t", "{}"));
+        let permitted = Permitted::new() as _;
+        let progress = Progress::new(Some(Arc::new(client)), None, permitted, request);
+        for text in ["a", "\"b\"", "a slow client misses this"] {
+            assert_eq!(progress.tell(text.to_owned()), text);
+        }
+        let mut next = || told.try_recv().map(|params| params.get().to_owned());
+        assert_eq!(next().unwrap(), r#"{"message":"a","progress":1}"#);
+        assert_eq!(next().unwrap(), r#"{"message":"\"b\"","progress":2}"#);
+        assert!(next().is_err());
     }
 
     #[tokio::test]

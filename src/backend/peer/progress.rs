@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,8 @@ const ALIVE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     touched: Arc<Notify>,
+    /// How many texts of a peer without progress of MCP were passed on.
+    told: Arc<AtomicUsize>,
     pub(in crate::backend) client: Option<Arc<McpClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
@@ -92,6 +95,24 @@ impl Progress {
         }
     }
 
+    /// Notes that the peer works on the call, and has said `text` of it, as peers do that have no
+    /// progress of MCP. An MCP client that asked for progress gets it. Returns the text without
+    /// what is removed.
+    pub fn tell(&self, text: String) -> String {
+        self.touch();
+        let mut count = 0;
+        let text = self.removal.text(text, &mut count);
+        self.removal.redacted.inc_by(count);
+        if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref()) {
+            // The number has to grow with each notification (MCP, Progress).
+            let number = self.told.fetch_add(1, Ordering::Relaxed) + 1;
+            let params = json!({ "progress": number, "message": text });
+            let params = to_raw_value(&params).expect("a number and a text are always JSON");
+            progress.try_send(params).ok();
+        }
+        text
+    }
+
     /// The refusal of an MCP server by an `error` that means something to an MCP client; `why` is
     /// for other callers.
     pub fn refused_with(&self, why: String, mut error: ErrorReply) -> CallError {
@@ -137,19 +158,21 @@ impl Progress {
         let (open, draining) =
             client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
         open.fetch_add(1, Ordering::Relaxed);
-        let open_question = self.seat.as_ref().filter(|_| names_call).map(Seat::open_question);
-        let answer = self.alive_until(async {
-            tokio::select! {
-                answer = &mut answered => answer.ok(),
-                () = draining.cancelled() => None,
-            }
-        });
-        let answer = answer.await;
+        let vacant_seat = self.seat.as_ref().filter(|_| names_call).map(Seat::vacate);
+        let answer = self
+            .alive_until(async {
+                tokio::select! {
+                    answer = &mut answered => answer.ok(),
+                    () = draining.cancelled() => None,
+                }
+            })
+            .await;
         open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(question) = open_question {
-            self.alive_until(question.end()).await;
+        if let Some(seat) = vacant_seat {
+            self.alive_until(seat.refill()).await;
         }
         let answer = answer?;
+        // The operator may have taken the permission away while the person was asked.
         if self.is_permitted().await { Some(answer) } else { None }
     }
 

@@ -38,12 +38,12 @@ const DEVICES: &[&str] =
 /// all.
 pub(super) fn forbid(forbidden: &[PathBuf]) -> Result<(), String> {
     // Names may be listed: programs look into their home, which is often on the way.
-    let of = |abi| AccessFs::from_all(abi) & !AccessFs::ReadDir;
-    let ruleset = ruleset(of).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
+    let access = |abi| AccessFs::from_all(abi) & !AccessFs::ReadDir;
+    let ruleset = ruleset(access).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
     let mut beside = Vec::new();
     collect_beside(Path::new("/"), forbidden, &mut beside)
         .map_err(|error| format!("cannot tell what lies beside the bridge's files: {error}"))?;
-    let rules = path_beneath_rules(beside, of(BEST));
+    let rules = path_beneath_rules(beside, access(BEST));
     enforce(ruleset.add_rules(rules))
 }
 
@@ -118,14 +118,14 @@ fn allow(
     sandbox: &Confinement,
     program: &OsStr,
 ) -> Result<RulesetCreated, RulesetError> {
-    let read = AccessFs::from_read(BEST);
-    let all = AccessFs::from_all(BEST);
+    let read_access = AccessFs::from_read(BEST);
+    let all_access = AccessFs::from_all(BEST);
     ruleset
-        .add_rules(path_beneath_rules(SYSTEM.lines(), read))?
-        .add_rules(path_beneath_rules([program], read))?
-        .add_rules(path_beneath_rules(&sandbox.read, read))?
+        .add_rules(path_beneath_rules(SYSTEM.lines(), read_access))?
+        .add_rules(path_beneath_rules([program], read_access))?
+        .add_rules(path_beneath_rules(&sandbox.read, read_access))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(BEST)))?
-        .add_rules(path_beneath_rules(&sandbox.write, all))
+        .add_rules(path_beneath_rules(&sandbox.write, all_access))
 }
 
 fn no_landlock(why: &dyn std::fmt::Display) -> String {

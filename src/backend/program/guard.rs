@@ -118,11 +118,11 @@ impl Groups {
     /// Starts a guard and reports all groups to it. Without a guard, programs die with the daemon,
     /// but the processes that they have started may not.
     fn post(&mut self, binary: PathBuf) {
-        let told = Guard::start(binary).and_then(|mut guard| {
+        let guard = Guard::start(binary).and_then(|mut guard| {
             self.living.iter().try_for_each(|prey| guard.tell('+', prey))?;
             Ok(guard)
         });
-        match told {
+        match guard {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => warn!(
                 %error,
@@ -167,7 +167,7 @@ impl Drop for Guard {
 /// Stands guard: reads from stdin what there is, until the daemon has died, and kills what is left.
 pub fn stand() -> ExitCode {
     let mut marks = BTreeSet::new();
-    for prey in left(io::stdin().lock()) {
+    for prey in living_prey(io::stdin().lock()) {
         match prey {
             Prey::Group(group) => {
                 // This fails if the group has ended by itself.
@@ -183,7 +183,7 @@ pub fn stand() -> ExitCode {
 
 /// What is there when `lines` end. A line that was cut off counts for nothing: it may be the
 /// beginning of another number.
-fn left(mut lines: impl BufRead) -> BTreeSet<Prey> {
+fn living_prey(mut lines: impl BufRead) -> BTreeSet<Prey> {
     let mut living = BTreeSet::new();
     let mut line = String::new();
     while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {

@@ -212,14 +212,14 @@ fn is_file(path: &Path) -> bool {
 /// Whether all that can be read in `directory` is hidden, and there is something.
 fn holds_nothing_else(directory: &Path, hidden: &BTreeSet<PathBuf>) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
-    let mut is_empty = true;
+    let mut empty = true;
     for entry in entries {
-        is_empty = false;
+        empty = false;
         if !entry.is_ok_and(|entry| is_hidden_or_closed(&entry.path(), hidden)) {
             return false;
         }
     }
-    !is_empty
+    !empty
 }
 
 /// Whether a program can read nothing at `path` that is not hidden.

@@ -234,13 +234,13 @@ fn look(empty: &mut HashMap<Pid, Instant>) -> bool {
     let mut any_in_doubt = !is_complete;
     for orphan in living {
         match shown_mark(orphan) {
-            Shown::Mark(mark) if programs.contains_key(&mark) => {
+            EnvironmentMark::Mark(mark) if programs.contains_key(&mark) => {
                 // Its number cannot become another process's: only this thread waits for it.
                 let _sent = kill_process(orphan, Signal::KILL).is_ok();
                 living_marks.insert(mark);
             }
-            Shown::Mark(_) | Shown::None => drop(empty.remove(&orphan)),
-            Shown::Nothing => {
+            EnvironmentMark::Mark(_) | EnvironmentMark::Unmarked => drop(empty.remove(&orphan)),
+            EnvironmentMark::Empty => {
                 let since = *empty.entry(orphan).or_insert_with(Instant::now);
                 let limit = if is_ending(orphan) { MAX_ENDING } else { MAX_EMPTY };
                 any_in_doubt |= since.elapsed() < limit;
@@ -283,19 +283,19 @@ fn living_orphans() -> Orphans {
     let mut reads = 1;
     loop {
         let again = listed_children();
-        let is_stable = again == children;
+        let stable = again == children;
         children = again;
         reads += 1;
-        if is_stable {
+        if stable {
             // What its starter has waited for is no longer a child.
             own.retain(|id| children.contains(id));
         }
         let orphans = children.difference(&own).filter_map(|id| Pid::from_raw(id.get()));
         let (ended, living): (Vec<_>, Vec<_>) = orphans
             .partition(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))));
-        let is_complete = is_stable && ended.is_empty();
-        if is_complete || reads == MAX_READS {
-            return Orphans { living, is_complete };
+        let complete = stable && ended.is_empty();
+        if complete || reads == MAX_READS {
+            return Orphans { living, is_complete: complete };
         }
     }
 }
@@ -345,33 +345,35 @@ fn stat(id: NonZeroI32, field: usize) -> Option<String> {
 
 /// What the environment of a process shows.
 #[derive(Debug, PartialEq, Eq)]
-enum Shown {
+enum EnvironmentMark {
     Mark(Mark),
     /// It has variables, and no mark among them; or it may not be read.
-    None,
+    Unmarked,
     /// It is empty or gone. So is the one of a process that is about to end, whose children are no
     /// orphans yet, and of one that is just becoming another program.
-    Nothing,
+    Empty,
 }
 
 /// Reads the environment of a process. A sandboxed process lies in a user namespace that this user
 /// owns, so that its environment can be read, too.
-fn shown_mark(pid: Pid) -> Shown {
+fn shown_mark(pid: Pid) -> EnvironmentMark {
     let environment = match File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())) {
         Ok(environment) => environment,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Shown::None,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return EnvironmentMark::Unmarked;
+        }
         // It is about to end, and has no memory left.
-        Err(_) => return Shown::Nothing,
+        Err(_) => return EnvironmentMark::Empty,
     };
     let variables = BufReader::new(environment.take(MAX_ENVIRONMENT)).split(0);
-    let mut result = Shown::Nothing;
+    let mut result = EnvironmentMark::Empty;
     for variable in variables.map_while(Result::ok) {
         let text = str::from_utf8(&variable).unwrap_or_default();
         let value = text.strip_prefix(VARIABLE).and_then(|rest| rest.strip_prefix('='));
         if let Some(mark) = value.and_then(Mark::parse) {
-            return Shown::Mark(mark);
+            return EnvironmentMark::Mark(mark);
         }
-        result = Shown::None;
+        result = EnvironmentMark::Unmarked;
     }
     result
 }
@@ -404,7 +406,7 @@ fn marked(id: NonZeroI32, marks: &BTreeSet<Mark>) -> Option<OwnedFd> {
     let pid = Pid::from_raw(id.get())?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     match shown_mark(pid) {
-        Shown::Mark(mark) if marks.contains(&mark) => Some(process),
+        EnvironmentMark::Mark(mark) if marks.contains(&mark) => Some(process),
         _ => None,
     }
 }
@@ -433,13 +435,13 @@ mod tests {
         assert!((0..MAX_READS).any(|_| listed_children().contains(&id)));
         assert_eq!(parent_of(id), Some(getpid()));
         let pid = Pid::from_child(&process);
-        assert_eq!(shown_mark(pid), Shown::Mark(mark.clone()));
-        assert_eq!(shown_mark(getpid()), Shown::None);
+        assert_eq!(shown_mark(pid), EnvironmentMark::Mark(mark.clone()));
+        assert_eq!(shown_mark(getpid()), EnvironmentMark::Unmarked);
         assert!(!has_ended(id) && !is_ending(pid));
         kill_marked(&BTreeSet::from([Mark::new(), mark]));
         assert!(has_ended(id), "it can be waited for");
         assert!(is_ending(pid), "and has no memory left");
-        assert_eq!(shown_mark(pid), Shown::Nothing);
+        assert_eq!(shown_mark(pid), EnvironmentMark::Empty);
         assert!(!process.wait().unwrap().success(), "it was killed");
         assert!(has_ended(id));
     }

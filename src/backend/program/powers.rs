@@ -20,7 +20,8 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     let _set = set_capabilities(None, sets).is_ok();
-    let more = left().map_err(|error| format!("cannot read its capabilities: {error}"))? - kept;
+    let more =
+        obtainable().map_err(|error| format!("cannot read its capabilities: {error}"))? - kept;
     if more.is_empty() {
         return Ok(());
     }
@@ -32,11 +33,12 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
 }
 
 /// What a program that is run now could have.
-fn left() -> rustix::io::Result<CapabilitySet> {
+fn obtainable() -> rustix::io::Result<CapabilitySet> {
     let now = capabilities(None)?;
     // A number that this kernel does not know is an error.
-    let is_bound = |one: &_| capability_is_in_bounding_set(*one).is_ok_and(|is_in| is_in);
-    let bounds: CapabilitySet = every().filter(is_bound).collect();
+    let bounds: CapabilitySet = every()
+        .filter(|capability| matches!(capability_is_in_bounding_set(*capability), Ok(true)))
+        .collect();
     // The ambient set lies within these, and without new privileges nothing is added to what is
     // there.
     let could = bounds | now.inheritable;

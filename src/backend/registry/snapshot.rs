@@ -28,6 +28,8 @@ words! {
         Idle = "idle",
         /// No connection: the last attempt failed, or the connection broke.
         Down = "down",
+        /// No connection, as the operator wants none until the bridge restarts.
+        Disabled = "disabled",
     }
 }
 
@@ -74,7 +76,7 @@ pub struct Snapshot {
     /// How often a tool was found to differ from what the operator accepted.
     pub changes: u64,
     /// Why the accepted pins could not be written to disk, if they could not.
-    pub unkept: Option<String>,
+    pub pins_error: Option<String>,
 }
 
 impl Snapshot {
@@ -86,10 +88,16 @@ impl Snapshot {
 
     /// The state of a program that does not run until a call comes.
     pub fn becomes_idle(&mut self) {
-        self.phase = Phase::Idle;
+        self.disconnects_as(Phase::Idle);
+        self.on_demand = true;
+    }
+
+    /// The state of a backend that has no connection, though nothing has failed.
+    pub fn disconnects_as(&mut self, phase: Phase) {
+        self.phase = phase;
         self.connection = None;
         self.start = None;
-        self.on_demand = true;
+        self.on_demand = false;
         self.next_refresh = None;
         self.last_error = None;
         self.last_failure = None;

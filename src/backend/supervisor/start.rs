@@ -97,7 +97,7 @@ impl Supervisor {
         let dialled = {
             let mut dial = pin!(self.dial.dial());
             let mut reports = interval_at(start + REPORT, REPORT);
-            let mut has_place = true;
+            let mut holds_place = true;
             loop {
                 tokio::select! {
                     biased;
@@ -108,9 +108,9 @@ impl Supervisor {
                         let what = format!("it did not finish its start within {patience:?}");
                         break Some(Err(self.dial.overdue(what)));
                     }
-                    () = sleep_until(start + PLACE), if has_place => {
+                    () = sleep_until(start + PLACE), if holds_place => {
                         turn.give_place_back();
-                        has_place = false;
+                        holds_place = false;
                     }
                     _ = reports.tick() => self.report_start(start),
                 }

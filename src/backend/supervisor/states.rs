@@ -20,22 +20,27 @@ impl Supervisor {
     /// meanwhile: one that never starts must not look as if it were about to.
     pub(super) fn starting(&self, stage: StartStage, outage: &Outage) {
         let start_failed = outage.start_failed;
-        self.registry.note(&self.lease, |known| {
-            known.start = Some(stage);
+        self.registry.note(&self.lease, |snapshot| {
+            snapshot.start = Some(stage);
             if !start_failed {
-                known.phase = Phase::Starting;
+                snapshot.phase = Phase::Starting;
             }
         });
     }
 
     /// Notes that the program does not run until it is needed.
     pub(super) fn rests(&self) {
-        self.registry.write(&self.lease, |known| {
-            if known.phase != Phase::Idle {
-                known.becomes_idle();
+        self.registry.write(&self.lease, |snapshot| {
+            if snapshot.phase != Phase::Idle {
+                snapshot.becomes_idle();
             }
         });
         info!(backend = %self.lease.name, "idle: its next call starts it");
+    }
+
+    /// Notes that the backend has no connection, as the operator has asked for it.
+    pub(super) fn switched(&self, phase: Phase) {
+        self.registry.write(&self.lease, |known| known.disconnects_as(phase));
     }
 
     pub(super) fn ready(
@@ -52,21 +57,21 @@ impl Supervisor {
         let revision = about.protocol_version.clone();
         let mut recovered = false;
         let mut new_catalog = false;
-        self.registry.write(&self.lease, |known| {
-            let digest = known.catalog.as_ref().map(|catalog| catalog.digest());
+        self.registry.write(&self.lease, |snapshot| {
+            let digest = snapshot.catalog.as_ref().map(|catalog| catalog.digest());
             new_catalog = digest != Some(catalog.digest());
-            recovered = known.phase != Phase::Ready;
-            known.phase = Phase::Ready;
-            known.connection = Some(connection.clone());
-            known.start = None;
-            known.on_demand = false;
-            known.about = about;
-            known.catalog = Some(catalog);
-            known.last_refresh = Some(now);
-            known.next_refresh = Some(now + wait);
-            known.last_error = None;
-            known.last_failure = None;
-            known.connections += u64::from(reason == Reason::Connected);
+            recovered = snapshot.phase != Phase::Ready;
+            snapshot.phase = Phase::Ready;
+            snapshot.connection = Some(connection.clone());
+            snapshot.start = None;
+            snapshot.on_demand = false;
+            snapshot.about = about;
+            snapshot.catalog = Some(catalog);
+            snapshot.last_refresh = Some(now);
+            snapshot.next_refresh = Some(now + wait);
+            snapshot.last_error = None;
+            snapshot.last_failure = None;
+            snapshot.connections += u64::from(reason == Reason::Connected);
         });
         if new_catalog || (recovered && outage.tells_recovery()) {
             info!(backend = %self.lease.name, tools, revision, reason = reason.as_str(), "ready");
@@ -81,7 +86,7 @@ impl Supervisor {
         let error = match timeout(patience, peer.features()).await {
             Ok(Ok(features)) => {
                 outage.features_told = false;
-                self.registry.write(&self.lease, |known| known.features = Arc::new(features));
+                self.registry.write(&self.lease, |snapshot| snapshot.features = Arc::new(features));
                 return;
             }
             Ok(Err(error)) => self.words(&error),
@@ -110,16 +115,16 @@ impl Supervisor {
             }
             None => debug!(backend = %self.lease.name, error, "refresh failed again"),
         }
-        self.registry.write(&self.lease, |known| {
-            known.phase = Phase::Degraded;
-            known.connection = Some(connection.clone());
-            known.start = None;
-            known.on_demand = false;
-            known.about = connection.peer.about();
-            known.next_refresh = Some(clock::now() + wait);
-            known.last_error = Some(error);
-            known.last_failure = Some(failure.clone());
-            known.failures += 1;
+        self.registry.write(&self.lease, |snapshot| {
+            snapshot.phase = Phase::Degraded;
+            snapshot.connection = Some(connection.clone());
+            snapshot.start = None;
+            snapshot.on_demand = false;
+            snapshot.about = connection.peer.about();
+            snapshot.next_refresh = Some(clock::now() + wait);
+            snapshot.last_error = Some(error);
+            snapshot.last_failure = Some(failure.clone());
+            snapshot.failures += 1;
         });
     }
 
@@ -132,15 +137,15 @@ impl Supervisor {
     /// Notes that there is no connection. The log tells of it less and less often.
     pub(super) fn down(&self, failure: &PeerError, outage: &mut Outage) {
         let error = self.words(failure);
-        self.registry.write(&self.lease, |known| {
-            known.phase = Phase::Down;
-            known.connection = None;
-            known.start = None;
-            known.on_demand = false;
-            known.next_refresh = None;
-            known.last_error = Some(error.clone());
-            known.last_failure = Some(failure.clone());
-            known.failures += 1;
+        self.registry.write(&self.lease, |snapshot| {
+            snapshot.phase = Phase::Down;
+            snapshot.connection = None;
+            snapshot.start = None;
+            snapshot.on_demand = false;
+            snapshot.next_refresh = None;
+            snapshot.last_error = Some(error.clone());
+            snapshot.last_failure = Some(failure.clone());
+            snapshot.failures += 1;
         });
         match outage.told_failures() {
             Some(_) if failure.kind == PeerErrorKind::Unresolved => {

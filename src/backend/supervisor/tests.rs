@@ -4,9 +4,11 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::backend::fake::{FakeDial, Mood, World, program_start, registry};
-use crate::backend::registry::{Phase, Snapshot};
+use crate::backend::registry::Snapshot;
+use crate::backend::switch::Switch;
 
 mod programs;
+mod switching;
 
 struct Harness {
     world: Arc<World>,
@@ -14,6 +16,7 @@ struct Harness {
     lease: Lease,
     asks: mpsc::Sender<Ask>,
     demand: Demand,
+    switch: Switch,
     timing: watch::Sender<Timing>,
     stop: CancellationToken,
     task: tokio::task::JoinSet<()>,
@@ -50,6 +53,7 @@ impl Harness {
         let registry = Arc::clone(registry);
         let (asks, asked) = mpsc::channel(8);
         let (stop, demand) = (CancellationToken::new(), Demand::default());
+        let switch = Switch::default();
         let timing = watch::Sender::new(timing);
         let supervisor = Supervisor {
             breaker: Arc::new(CircuitBreaker::new(lease.name.clone())),
@@ -61,11 +65,12 @@ impl Harness {
             registry: Arc::clone(&registry),
             asks: asked,
             demand: demand.clone(),
+            switch: switch.reader(),
             redact: LiveRedaction::default(),
         };
         let mut task = tokio::task::JoinSet::new();
         task.spawn(supervisor.run(stop.clone()));
-        Self { world, registry, lease, asks, demand, timing, stop, task }
+        Self { world, registry, lease, asks, demand, switch, timing, stop, task }
     }
 
     async fn wait_for(&self, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {

@@ -103,7 +103,8 @@ impl Approvals {
         let ids: Vec<String> = {
             let inner = self.inner.lock();
             let own = inner.waiting.values().map(|waiting| waiting.approval.id.to_string());
-            inner.others.keys().cloned().chain(own).collect()
+            let others = inner.others.keys().chain(&inner.unreadable).cloned();
+            others.chain(own).collect()
         };
         let id_texts: Vec<&str> = ids.iter().map(String::as_str).collect();
         self.learn(replica.approvals(&id_texts).await?);
@@ -124,25 +125,31 @@ impl Approvals {
         {
             let mut inner = self.inner.lock();
             let mut before = std::mem::take(&mut inner.others);
+            let unreadable_before = std::mem::take(&mut inner.unreadable);
             for SharedApproval { id, asked, ended, by_person } in shared {
-                let end = ended.and_then(|text| read::<(SystemTime, Decision)>(&id, &text));
                 let mut waiting = inner.waiting.iter();
                 let own = waiting.find(|(_, waiting)| waiting.approval.id.as_str() == id);
                 if let Some((number, _)) = own {
-                    if by_person && let Some((_, decision)) = end {
-                        decided.push((*number, decision));
+                    if by_person && let Some(text) = ended {
+                        decided.push((*number, end(&id, &text).1));
                     }
                     continue;
                 }
-                match (before.remove(&id), end) {
+                match (before.remove(&id), ended) {
                     (Some(approval), None) => drop(inner.others.insert(id, approval)),
-                    (Some(mut approval), Some((at, decision))) => {
+                    (Some(mut approval), Some(text)) => {
+                        let (at, decision) = end(&id, &text);
                         approval.ends(at, decision);
                         changed.push(approval.change());
                         inner.remember(approval);
                     }
+                    (None, None) if unreadable_before.contains(&id) => {
+                        inner.unreadable.insert(id);
+                    }
                     (None, None) => {
-                        let Some(new) = asked.and_then(|text| read::<Approval>(&id, &text)) else {
+                        let Some(text) = asked else { continue };
+                        let Some(new) = read::<Approval>(&id, &text) else {
+                            inner.unreadable.insert(id);
                             continue;
                         };
                         changed.push(new.change());
@@ -191,7 +198,7 @@ impl Approvals {
             approval.ends(at, decision);
             return Ok(approval);
         }
-        let first_end = before.flatten().and_then(|text| read(id, &text));
+        let first_end = before.flatten().map(|text| end(id, &text));
         let (ended_at, first_decision) =
             first_end.unwrap_or_else(|| (at, Decision::none(Outcome::Withdrawn)));
         approval.ends(ended_at, first_decision);
@@ -203,9 +210,121 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings, times and JSON can be written")
 }
 
+/// When and how an approval ended. An end that cannot be read is a denial: a later version may know
+/// decisions that this one does not, and none of them may have the call made here.
+fn end(id: &str, text: &[u8]) -> (SystemTime, Decision) {
+    read(id, text).unwrap_or_else(|| (clock::now(), Decision::none(Outcome::Denied)))
+}
+
 /// Reads what a replica has written, which may be of a later version.
 fn read<T: DeserializeOwned>(id: &str, text: &[u8]) -> Option<T> {
     serde_json::from_slice(text)
         .inspect_err(|error| warn!(%error, approval = id, "an approval cannot be read"))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    //! What replicas of other versions ask and decide.
+
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::backend::fake::request_of;
+
+    /// A question as the first version with replicas wrote it.
+    const EARLIER: &str = r#"{"id":"ID","app":"a","run":"r","tool_use":"tu_1","name":"fs_rm","backend":"fs","tool":"rm","arguments":{"n" : 1e400},"is_question":false,"question":null,"digest":"d","since":{"secs_since_epoch":1,"nanos_since_epoch":0},"until":{"secs_since_epoch":9,"nanos_since_epoch":0},"ended":null}"#;
+
+    fn shared(text: Option<&str>, ended: Option<&str>) -> SharedApproval {
+        SharedApproval {
+            id: "ID".to_owned(),
+            asked: text.map(|text| text.as_bytes().to_vec()),
+            ended: ended.map(|text| text.as_bytes().to_vec()),
+            by_person: true,
+        }
+    }
+
+    #[test]
+    fn question_of_another_version_is_shown_as_far_as_it_can_be_read() {
+        struct Case {
+            name: &'static str,
+            text: String,
+            is_shown: bool,
+        }
+        let with = |from: &str, to: &str| EARLIER.replacen(from, to, 1);
+        for Case { name, text, is_shown } in [
+            Case {
+                name: "an earlier one, before `asked_again`",
+                text: EARLIER.to_owned(),
+                is_shown: true,
+            },
+            Case {
+                name: "one with a member that is not known",
+                text: with("\"digest\"", "\"later\":[1],\"digest\""),
+                is_shown: true,
+            },
+            Case {
+                name: "one in another form",
+                text: with("\"tool\":\"rm\"", "\"tool\":[\"rm\"]"),
+                is_shown: false,
+            },
+        ] {
+            let approvals = Approvals::default();
+            approvals.learn(vec![shared(Some(&text), None)]);
+            assert_eq!(approvals.get(None, "ID").is_some(), is_shown, "{name}");
+            // The database is not asked for its text again, and the log tells of it once.
+            let unreadable = || approvals.inner.lock().unreadable.contains("ID");
+            assert_eq!(unreadable(), !is_shown, "{name}");
+            approvals.learn(vec![shared(None, None)]);
+            assert_eq!(approvals.get(None, "ID").is_some(), is_shown, "{name}");
+            assert_eq!(unreadable(), !is_shown, "{name}");
+            approvals.learn(Vec::new());
+            assert!(!unreadable(), "{name}");
+        }
+    }
+
+    #[test]
+    fn decision_of_another_version_approves_only_where_it_can_be_read() {
+        struct Case {
+            name: &'static str,
+            decision: serde_json::Value,
+            expected: Outcome,
+        }
+        for Case { name, decision, expected } in [
+            Case {
+                name: "an earlier approval",
+                decision: json!({ "outcome": "approved", "content": null, "by": "operator", "reason": null }),
+                expected: Outcome::Approved,
+            },
+            Case {
+                name: "an approval with a member that is not known",
+                decision: json!({ "outcome": "approved", "by": "operator", "until": 9 }),
+                expected: Outcome::Approved,
+            },
+            Case {
+                name: "an outcome that is not known",
+                decision: json!({ "outcome": "approved_for_the_run", "by": "operator" }),
+                expected: Outcome::Denied,
+            },
+        ] {
+            let at = json!({ "secs_since_epoch": 5, "nanos_since_epoch": 0 });
+            let end = json!([at, decision]).to_string();
+            let elsewhere = Approvals::default();
+            elsewhere.learn(vec![shared(Some(EARLIER), None)]);
+            elsewhere.learn(vec![shared(None, Some(&end))]);
+            let there = elsewhere.get(None, "ID").expect(name);
+            assert_eq!(there.outcome(), Some(expected), "{name}");
+
+            let here = Approvals::default();
+            let call = request_of("run_1", None, "rm", "{}");
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let question = here.ask(&call, None, deadline).expect("there is room");
+            let id = here.own()[0].id.as_str().to_owned();
+            here.learn(vec![SharedApproval { id: id.clone(), ..shared(None, Some(&end)) }]);
+            let own = here.get(None, &id).expect(name);
+            assert_eq!(own.outcome(), Some(expected), "{name}");
+            drop(question);
+        }
+    }
 }

@@ -16,10 +16,11 @@ use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::backend::{Handle, NotRecorded};
 use crate::clock;
 use crate::journal::record::{Change, Key, LongRecord, Slot};
-use crate::model::recovery::LEAST_BUDGET;
+use crate::model::recovery::LEAST_REMAINING;
 use crate::model::sentences;
 use crate::model::{
-    Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
+    Answer, CallId, CallOwner, CallRequest, CallingRun, Identity, Moment, Route, RunKey, Target,
+    pending,
 };
 use crate::traces::Context;
 
@@ -198,7 +199,7 @@ impl Calls {
     pub fn restore_long_calls(
         self: &Arc<Self>,
         kept: Vec<(CallId, LongRecord)>,
-        begun_by: impl Fn(&Of, Option<&CallingRun>) -> Beginning,
+        begun_by: impl Fn(&CallOwner, Option<&CallingRun>) -> Beginning,
     ) {
         for (id, record) in kept {
             self.restore_long_call(&id, record, &begun_by);
@@ -218,7 +219,7 @@ impl Calls {
         self: &Arc<Self>,
         id: &CallId,
         record: LongRecord,
-        begun_by: impl Fn(&Of, Option<&CallingRun>) -> Beginning,
+        begun_by: impl Fn(&CallOwner, Option<&CallingRun>) -> Beginning,
     ) {
         let started = Moment { wall: record.begun_at, up: record.begun_up };
         let LongRecord { app, of, backend, kind, .. } = record;
@@ -272,7 +273,7 @@ impl Calls {
         let remaining = within.saturating_sub(spent);
         let name = &request.name;
         let over = match (&work.handle, waits) {
-            (None, true) if remaining >= LEAST_BUDGET => None,
+            (None, true) if remaining >= LEAST_REMAINING => None,
             (None, true) => Some(sentences::restart_left_no_time(name)),
             (Some(_), _) if !remaining.is_zero() => None,
             _ => Some(pending::lost(name)),

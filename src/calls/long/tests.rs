@@ -5,16 +5,16 @@ use crate::backend::fake::request;
 use crate::clock;
 use crate::model::ids::{RunKey, RunKind};
 
-fn scope(app: &str, of: Of) -> Scope {
+fn scope(app: &str, of: CallOwner) -> Scope {
     Scope { app: app.into(), of }
 }
 
-fn session(id: &str) -> Of {
-    Of::Session { workspace: "acme".into(), session: id.into() }
+fn session(id: &str) -> CallOwner {
+    CallOwner::Session { workspace: "acme".into(), session: id.into() }
 }
 
-fn run(driven: &str, agent_run: &str) -> Of {
-    Of::Run { driven: key(driven), agent_run: agent_run.into() }
+fn run(driven: &str, agent_run: &str) -> CallOwner {
+    CallOwner::Run { driven: key(driven), agent_run: agent_run.into() }
 }
 
 fn key(run: &str) -> RunKey {
@@ -30,7 +30,7 @@ fn begin(calls: &LongCalls, id: CallId, scope: Scope) -> CancellationToken {
 
 /// A call `id` of the app `a`, made by hand, that has ended with `text`.
 fn finished(calls: &LongCalls, id: &str, text: &str) {
-    begin(calls, id.into(), scope("a", Of::App));
+    begin(calls, id.into(), scope("a", CallOwner::App));
     calls.finish(&id.into(), Answer::text(text));
 }
 
@@ -40,7 +40,7 @@ fn runs() -> Fetched {
 }
 
 fn fetch(calls: &LongCalls, id: &str) -> Option<String> {
-    match calls.fetch(&id.into(), &scope("a", Of::App)) {
+    match calls.fetch(&id.into(), &scope("a", CallOwner::App)) {
         Fetched::Finished(answer, _) => match &*answer {
             Answer::Result { text, .. } => Some(text.clone()),
             Answer::Error(_) => panic!("{answer:?}"),
@@ -56,12 +56,12 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
         scope("a", session("s")),
         scope("b", session("s")),
         scope("a", session("t")),
-        scope("a", Of::Session { workspace: "other".into(), session: "s".into() }),
+        scope("a", CallOwner::Session { workspace: "other".into(), session: "s".into() }),
         scope("a", run("r", "r")),
         scope("a", run("r", "q")),
         scope("b", run("r", "r")),
-        scope("a", Of::App),
-        scope("b", Of::App),
+        scope("a", CallOwner::App),
+        scope("b", CallOwner::App),
     ];
     for (at, owner) in owners.iter().enumerate() {
         let calls = LongCalls::default();
@@ -83,8 +83,8 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
 async fn a_result_can_be_fetched_again() {
     let calls = LongCalls::default();
     let id = CallId::from("call_1");
-    begin(&calls, id.clone(), scope("a", Of::App));
-    let fetch = || calls.fetch(&id, &scope("a", Of::App));
+    begin(&calls, id.clone(), scope("a", CallOwner::App));
+    let fetch = || calls.fetch(&id, &scope("a", CallOwner::App));
     assert_eq!(fetch(), runs());
     let answer = Answer::Error("it failed".to_owned());
     calls.finish(&id, answer.clone());
@@ -97,7 +97,7 @@ async fn a_result_can_be_fetched_again() {
 async fn a_result_is_kept_for_a_day() {
     let calls = LongCalls::default();
     finished(&calls, "call_1", "x");
-    begin(&calls, "call_2".into(), scope("a", Of::App));
+    begin(&calls, "call_2".into(), scope("a", CallOwner::App));
     tokio::time::advance(KEEP - Duration::from_millis(1)).await;
     assert_eq!(fetch(&calls, "call_1").as_deref(), Some("x"));
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -109,14 +109,14 @@ async fn a_result_is_kept_for_a_day() {
 #[tokio::test(start_paused = true)]
 async fn the_oldest_results_of_an_app_go_first() {
     let calls = LongCalls::default();
-    begin(&calls, "other".into(), scope("b", Of::App));
+    begin(&calls, "other".into(), scope("b", CallOwner::App));
     calls.finish(&"other".into(), Answer::text("x"));
     for number in 0..KEEP_COUNT + 2 {
         tokio::time::advance(Duration::from_millis(1)).await;
         finished(&calls, &format!("call_{number}"), "x");
     }
     assert_eq!((fetch(&calls, "call_1"), fetch(&calls, "call_2")), (None, Some("x".to_owned())));
-    assert_ne!(calls.fetch(&"other".into(), &scope("b", Of::App)), Fetched::Unknown);
+    assert_ne!(calls.fetch(&"other".into(), &scope("b", CallOwner::App)), Fetched::Unknown);
 
     let large = "x".repeat(room::LONG_RESULTS / 2 - 1_000);
     for id in ["large_1", "large_2"] {
@@ -124,7 +124,7 @@ async fn the_oldest_results_of_an_app_go_first() {
         finished(&calls, id, &large);
     }
     assert_eq!(fetch(&calls, "call_500"), None, "no byte is left for it");
-    let others = calls.fetch(&"other".into(), &scope("b", Of::App));
+    let others = calls.fetch(&"other".into(), &scope("b", CallOwner::App));
     assert_ne!(others, Fetched::Unknown, "no app pushes out another's");
     assert!(fetch(&calls, "large_1").is_some() && fetch(&calls, "large_2").is_some());
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -136,7 +136,7 @@ async fn the_oldest_results_of_an_app_go_first() {
 #[tokio::test(start_paused = true)]
 async fn fetch_that_waits_is_answered_at_the_end_of_the_call() {
     let calls = LongCalls::default();
-    let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
+    let (id, owner) = (CallId::from("call_1"), scope("a", CallOwner::App));
     begin(&calls, id.clone(), owner.clone());
     let begin = Instant::now();
     let (fetched, ()) =
@@ -154,7 +154,7 @@ async fn fetch_that_waits_is_answered_at_the_end_of_the_call() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
     let calls = LongCalls::default();
-    let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
+    let (id, owner) = (CallId::from("call_1"), scope("a", CallOwner::App));
     let wait = async || {
         let begin = Instant::now();
         let fetched = calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)).await;
@@ -222,7 +222,8 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     let begun = clock::moment();
     let work = LongWork { request, slot: None, handle: None, peer: None, waits: true, begun };
     let stop = CancellationToken::new();
-    calls.begin(id.clone(), LongCall::new(scope("a", Of::App), "hr", Some(work), None, stop));
+    calls
+        .begin(id.clone(), LongCall::new(scope("a", CallOwner::App), "hr", Some(work), None, stop));
     assert_eq!(kept("running").await, (true, false), "it is made after a restart");
     calls.finish(&id, Answer::Error("denied".to_owned()));
     assert_eq!(kept("ended").await, (false, true));

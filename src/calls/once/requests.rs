@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::Answered;
+use super::AnswerResult;
 use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
 use crate::journal::room::KEYED_ANSWERS;
 use crate::model::AppName;
@@ -28,8 +28,8 @@ pub(super) const KEEP_COUNT: usize = 10_000;
 /// The requests that are remembered.
 #[derive(Debug, Default)]
 pub(in crate::calls) struct Requests {
-    all: HashMap<RequestKey, Asked>,
-    apps: HashMap<AppName, OfApp>,
+    all: HashMap<RequestKey, RequestEntry>,
+    apps: HashMap<AppName, AppRequests>,
     /// The requests of runtimes that have not taken their answers, by age.
     unposted: BTreeSet<Place>,
     /// How many there are beside the unposted ones.
@@ -43,7 +43,7 @@ type Place = (Millis, RequestKey);
 
 /// The order of the requests of one app, without the unposted.
 #[derive(Debug, Default)]
-struct OfApp {
+struct AppRequests {
     by_age: BTreeSet<Place>,
     /// Those whose answer is kept.
     answered: BTreeSet<Place>,
@@ -53,14 +53,14 @@ struct OfApp {
 
 /// A request that is under way or has ended.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestEntry {
     /// Without the answer.
     pub(super) record: RequestRecord,
     /// Closed once the request has ended; without a value then, its answer is not kept.
-    pub(super) answer: watch::Receiver<Option<Answered>>,
+    pub(super) answer: watch::Receiver<Option<AnswerResult>>,
 }
 
-impl Asked {
+impl RequestEntry {
     pub(super) fn is_under_way(&self) -> bool {
         self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
     }
@@ -77,32 +77,32 @@ impl Asked {
 }
 
 impl Requests {
-    pub(super) fn get(&self, key: &RequestKey) -> Option<&Asked> {
+    pub(super) fn get(&self, key: &RequestKey) -> Option<&RequestEntry> {
         self.all.get(key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&RequestKey, &Asked)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RequestKey, &RequestEntry)> {
         self.all.iter()
     }
 
-    pub(super) fn insert(&mut self, key: RequestKey, asked: Asked) {
+    pub(super) fn insert(&mut self, key: RequestKey, entry: RequestEntry) {
         self.remove(&key);
-        let place = (asked.record.begun_at, key.clone());
-        if asked.record.post_to.is_some() {
+        let place = (entry.record.begun_at, key.clone());
+        if entry.record.post_to.is_some() {
             self.unposted.insert(place);
         } else {
             self.count += 1;
             self.apps.entry(key.0.clone()).or_default().by_age.insert(place);
         }
         let inserted = key.clone();
-        self.all.insert(key, asked);
+        self.all.insert(key, entry);
         self.note_answer(&inserted);
     }
 
     pub(super) fn remove(&mut self, key: &RequestKey) {
         self.forget_answer(key);
-        let Some(asked) = self.all.remove(key) else { return };
-        let place = (asked.record.begun_at, key.clone());
+        let Some(entry) = self.all.remove(key) else { return };
+        let place = (entry.record.begun_at, key.clone());
         if self.unposted.remove(&place) {
             return;
         }
@@ -115,10 +115,10 @@ impl Requests {
 
     /// Counts the answer of a request that has ended, if it is kept.
     pub(super) fn note_answer(&mut self, key: &RequestKey) {
-        let Some(asked) = self.all.get(key) else { return };
-        let size = asked.size();
+        let Some(entry) = self.all.get(key) else { return };
+        let size = entry.size();
         let Some(app) = self.apps.get_mut(&key.0).filter(|_| size > 0) else { return };
-        let place = (asked.record.begun_at, key.clone());
+        let place = (entry.record.begun_at, key.clone());
         if app.by_age.contains(&place) && app.answered.insert(place) {
             app.bytes += size;
             self.bytes += size;
@@ -127,27 +127,27 @@ impl Requests {
 
     /// Drops the answer of a request; its record, for the journal.
     pub(super) fn forget_answer(&mut self, key: &RequestKey) -> Option<RequestRecord> {
-        let asked = self.all.get_mut(key)?;
-        let size = asked.size();
-        let place = (asked.record.begun_at, key.clone());
+        let entry = self.all.get_mut(key)?;
+        let size = entry.size();
+        let place = (entry.record.begun_at, key.clone());
         if let Some(app) = self.apps.get_mut(&key.0)
             && app.answered.remove(&place)
         {
             app.bytes -= size;
             self.bytes -= size;
         }
-        asked.drop_answer();
-        Some(asked.record.clone())
+        entry.drop_answer();
+        Some(entry.record.clone())
     }
 
     /// Notes that a runtime has taken the answer; the record, for the journal.
     pub(super) fn posted(&mut self, key: &RequestKey) -> Option<RequestRecord> {
-        let mut asked = self.all.remove(key)?;
-        self.unposted.remove(&(asked.record.begun_at, key.clone()));
-        asked.record.post_to = None;
-        asked.drop_answer();
-        let record = asked.record.clone();
-        self.insert(key.clone(), asked);
+        let mut entry = self.all.remove(key)?;
+        self.unposted.remove(&(entry.record.begun_at, key.clone()));
+        entry.record.post_to = None;
+        entry.drop_answer();
+        let record = entry.record.clone();
+        self.insert(key.clone(), entry);
         Some(record)
     }
 
@@ -176,15 +176,14 @@ impl Requests {
 
     /// The requests that have ended and are too old.
     fn outlived(&self, now: Millis) -> Vec<RequestKey> {
-        let since = now.saturating_sub(KEEP);
-        let old = self.apps.values().flat_map(|app| {
-            let old = app.by_age.iter().take_while(move |(begun_at, _)| *begun_at < since);
-            old.map(|(_, key)| key)
-        });
-        let since = now.saturating_sub(KEEP_UNPOSTED);
-        let unposted = self.unposted.iter().take_while(|(begun_at, _)| *begun_at <= since);
-        let all = old.chain(unposted.map(|(_, key)| key));
-        all.filter(|key| self.has_ended(key)).cloned().collect()
+        let oldest = now.saturating_sub(KEEP);
+        let oldest_unposted = now.saturating_sub(KEEP_UNPOSTED);
+        let mut keys = Vec::new();
+        for app in self.apps.values() {
+            keys.extend(app.by_age.iter().take_while(|(begun_at, _)| *begun_at < oldest));
+        }
+        keys.extend(self.unposted.iter().take_while(|(begun_at, _)| *begun_at <= oldest_unposted));
+        keys.into_iter().map(|(_, key)| key).filter(|key| self.has_ended(key)).cloned().collect()
     }
 
     /// The oldest request of the app that has the most.
@@ -195,7 +194,7 @@ impl Requests {
     }
 
     fn has_ended(&self, key: &RequestKey) -> bool {
-        self.all.get(key).is_some_and(|asked| !asked.is_under_way())
+        self.all.get(key).is_some_and(|entry| !entry.is_under_way())
     }
 }
 
@@ -215,23 +214,23 @@ mod tests {
         (app.into(), number.to_string())
     }
 
-    fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {
+    fn ended(age: Millis, body: Option<Vec<u8>>) -> RequestEntry {
         let record = RequestRecord { begun_at: NOW - age, ..RequestRecord::new("d".to_owned()) };
         let answer = body.map(|body| Ok(body.into()));
-        Asked { record, answer: watch::channel(answer).1 }
+        RequestEntry { record, answer: watch::channel(answer).1 }
     }
 
-    fn requests(all: impl IntoIterator<Item = (RequestKey, Asked)>) -> Requests {
+    fn requests(all: impl IntoIterator<Item = (RequestKey, RequestEntry)>) -> Requests {
         let mut requests = Requests::default();
-        all.into_iter().for_each(|(key, asked)| requests.insert(key, asked));
+        all.into_iter().for_each(|(key, entry)| requests.insert(key, entry));
         requests
     }
 
     /// The counts agree with what there is.
     fn assert_counts(requests: &Requests) {
         let (unposted, posted): (Vec<_>, Vec<_>) =
-            requests.all.values().partition(|asked| asked.record.post_to.is_some());
-        let bytes: usize = posted.iter().map(|asked| asked.size()).sum();
+            requests.all.values().partition(|entry| entry.record.post_to.is_some());
+        let bytes: usize = posted.iter().map(|entry| entry.size()).sum();
         assert_eq!((requests.count, requests.bytes), (posted.len(), bytes));
         assert_eq!(requests.unposted.len(), unposted.len());
         let of_apps = requests.apps.values();
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn request_is_forgotten_after_a_day_unless_it_is_under_way() {
         let (tell, answer) = watch::channel(None);
-        let under_way = Asked { answer, ..ended(KEEP + 1_000, None) };
+        let under_way = RequestEntry { answer, ..ended(KEEP + 1_000, None) };
         let mut requests = requests([
             (key("a", 1), ended(KEEP + 1_000, Some(b"{}".to_vec()))),
             (key("a", 2), ended(KEEP + 1_000, None)),
@@ -262,9 +261,9 @@ mod tests {
     #[test]
     fn answer_for_a_runtime_is_kept_for_a_week_unless_it_was_taken() {
         let unposted = |age| {
-            let mut asked = ended(age, Some(b"{}".to_vec()));
-            asked.record.post_to = Some("/result".to_owned());
-            asked
+            let mut entry = ended(age, Some(b"{}".to_vec()));
+            entry.record.post_to = Some("/result".to_owned());
+            entry
         };
         let mut requests = requests([
             (key("hsafa", 1), unposted(KEEP_UNPOSTED - 60_000)),
@@ -311,8 +310,8 @@ mod tests {
             requests((0..KEEP_COUNT).map(|number| (key("a", number), ended(60_000, None))));
         let begun = Instant::now();
         for number in 0..2 * KEEP_COUNT {
-            let asked = ended(50_000, Some(b"{}".to_vec()));
-            requests.insert(key("a", KEEP_COUNT + number), asked);
+            let entry = ended(50_000, Some(b"{}".to_vec()));
+            requests.insert(key("a", KEEP_COUNT + number), entry);
             assert_eq!(requests.make_room(NOW).len(), 1);
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::kept;
+use super::stored;
 use crate::cli::{Failure, Outcome, failures, print};
 use crate::config::error::did_you_mean;
 use crate::config::{App, Backend, Config, Environment, find};
@@ -27,7 +27,7 @@ pub(in crate::cli) fn explain(
     let config = Config::load(&find(path, &env)?, &env)?;
     Members::read(arguments)
         .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
-    let sources: Vec<Source> = kept::sources(&config).into_iter().map(unfiltered).collect();
+    let sources: Vec<Source> = stored::sources(&config).into_iter().map(unfiltered).collect();
     let offer = Offer::build(&sources);
     let qualified = tool.split_once('/');
     let named_route = offer.routes.iter().find(|(name, route)| {
@@ -44,7 +44,7 @@ pub(in crate::cli) fn explain(
         };
         return Err(failures::no_tool(tool, hint));
     };
-    let mut apps = kept::apps(&config);
+    let mut apps = stored::apps(&config);
     apps.retain(|app| only.is_none_or(|name| app.name.as_str() == name));
     if apps.is_empty() {
         return Err(Failure::Usage(format!("there is no app `{}`", only.unwrap_or_default())));

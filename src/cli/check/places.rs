@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error_chain::error_chain;
 
 /// A warning for each place that `serve` could not use.
-pub(super) fn missing(config: &Config) -> Vec<String> {
+pub(in crate::cli) fn missing(config: &Config) -> Vec<String> {
     let programs = config.backends.values().filter_map(|backend| {
         let error = program::locate(backend.program()?).err()?;
         let cure = error.cure(&backend.target);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CheckReport, Kept, report};
+use super::{CatalogFindings, CheckReport, report};
 use crate::config::Environment;
 
 const FILE: &str = "/srv/bridge.yaml";
@@ -13,7 +13,7 @@ MCowBQYDK2VwAyEAjoyaf1pwn2Nvq8lZtgTnahaRUOhwsKiOJaCdlXT3FSU=
 ";
 
 fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
-    report(path, env, |_config| Kept::default())
+    report(path, env, |_config| CatalogFindings::default())
 }
 
 fn environment(yaml: &str) -> Environment {
@@ -70,76 +70,41 @@ apps       a (fs, hr; not all tools of fs)
            b (all backends)
 
 a2a card
-  reached          file
-  path             /srv/card.json
-  pin              warn
-  signature        keys 1; required true
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      1h
-  pendingAfter     4m
-  concurrency      16
+  card_file         /srv/card.json
+  signature         keys 1; required true
 
 a2a desk
-  reached          bundled
-  pin              off
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      1h
-  pendingAfter     4m
-  concurrency      16
+  reached           bundled
 
 mcp fs
-  reached          stdio
-  argv             npx -y ${env:TOKEN} "two words" "" --key=***
-  env              KEY LEVEL
-  cwd              /srv/docs
-  prefix           fs_
-  pin              warn
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      285s
-  concurrency      4
+  command           npx -y ${env:TOKEN} "two words" "" --key=***
+  env               KEY LEVEL
+  cwd               /srv/docs
 
 a2a hr
-  reached          url
-  url              https://hr.acme/
-  tls              authorities 1; showsCertificate true
-  pin              off
-  onUnavailable    omit
-  refresh          90s
-  callTimeout      1h
-  pendingAfter     4m
-  concurrency      16
+  url               https://hr.acme/
+  tls               authorities 1; showsCertificate true
+  pin               off
+  on_unavailable    omit
+  refresh           90s
 
 mcp jira
-  reached          url
-  url              https://jira.acme/mcp?key=${env:TOKEN}
-  headers          authorization
-  tls              authorities 1
-  trustAnnotations true
-  pin              enforce
-  required         true
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      285s
-  concurrency      16
+  url               https://jira.acme/mcp?key=${env:TOKEN}
+  headers           authorization
+  tls               authorities 1
+  prefix            ""
+  trust_annotations true
+  pin               enforce
+  required          true
 
 mcp own
-  reached          stdio
-  argv             /usr/bin/mantyx-bridge demo-mcp-server
-  prefix           own_
-  pin              warn
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      285s
-  concurrency      4
+  command           /usr/bin/mantyx-bridge demo-mcp-server
 
 disabled   off
 
-warning: /srv/bridge.yaml:5: apps.a.token: token is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
+warning: /srv/bridge.yaml:5: apps.a.token: token is a secret in plain text; write ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}
 warning: /srv/bridge.yaml:5: apps.a.token: the token is short enough to be guessed; take 32 random bytes
-warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
+warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain text; write ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}
 "#;
 
 #[test]
@@ -172,27 +137,16 @@ local:
     let report = check(Some(Path::new(FILE)), &environment(yaml));
     let expected = r#"
 local disk
-  reached          command
-  argv             df -h "two words"
-  env              LEVEL
-  cwd              /srv
-  pin              off
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      5s
-  concurrency      4
+  command           df -h "two words"
+  env               LEVEL
+  cwd               /srv
+  timeout           5s
 
 local page
-  reached          request
-  method           POST
-  url              http://127.0.0.1:9000/page?key=${env:TOKEN}
-  headers          x-a
-  pin              off
-  required         true
-  onUnavailable    stale
-  refresh          5m
-  callTimeout      285s
-  concurrency      16
+  method            POST
+  url               http://127.0.0.1:9000/page?key=${env:TOKEN}
+  headers           x-a
+  required          true
 "#;
     assert!(report.to_string().ends_with(expected), "{report}");
     let json = serde_json::to_value(&report).unwrap();

@@ -156,8 +156,11 @@ async fn answer_sets(app: &Client, url: &str) -> Outcome {
 
 /// Posts a set as `await_external_tools` has it; returns its results.
 async fn post_set(app: &Client, id: &str, calls: &[(&str, Value)]) -> Outcome<Value> {
-    let item = |(place, (tool, args)): (usize, &(&str, Value))| json!({ "tool_name": tool, "tool_call_id": format!("call_{place}"), "payload": args });
-    let items: Vec<Value> = calls.iter().enumerate().map(item).collect();
+    let mut items = Vec::new();
+    for (place, (tool, args)) in calls.iter().enumerate() {
+        let id = format!("call_{place}");
+        items.push(json!({ "tool_name": tool, "tool_call_id": id, "payload": args }));
+    }
     let set = json!({ "runId": "run_demo", "id": id, "items": items }).to_string();
     let path = "/v1/external-tools";
     print(&format!("> POST {path}\n{}\n", indented(&set)))?;

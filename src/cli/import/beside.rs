@@ -216,9 +216,10 @@ fn speaks(key: &str) -> bool {
 /// Whether `value` takes something away, by the sense of its key.
 fn restricts(key: &str, value: &Value) -> bool {
     let key = key.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| key.contains(word));
     let takes_away =
-        has(&["disab", "deny", "denied", "exclu", "sandbox", "restrict", "readonly", "block"]);
+        ["disab", "deny", "denied", "exclu", "sandbox", "restrict", "readonly", "block"]
+            .iter()
+            .any(|word| key.contains(word));
     match value {
         Value::Null => false,
         Value::Bool(value) => *value == takes_away,
@@ -233,8 +234,8 @@ fn restricts(key: &str, value: &Value) -> bool {
         Value::Number(number) => !takes_away || number.as_f64() != Some(0.0),
         // A list of what is allowed that has nothing in it allows nothing.
         Value::Array(items) => {
-            let allows = has(&["allow", "includ", "only", "core", "enable"]);
-            allows || !items.is_empty()
+            let allows = ["allow", "includ", "only", "core", "enable"];
+            allows.iter().any(|word| key.contains(word)) || !items.is_empty()
         }
         Value::Object(members) => !members.is_empty(),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 /// The members at the top of the file at `path`, or what keeps it from being read.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
+pub(in crate::cli) fn parse(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.contains('\0') {
         let why = "it has zero bytes, as UTF-16 text has; save the file as UTF-8".to_owned();

@@ -9,8 +9,13 @@ use crate::config::{Environment, is_variable};
 
 /// The variables that the output refers to.
 #[derive(Clone, Default, derive_more::Debug)]
-#[debug("{:?}", _0.keys())]
-pub(super) struct Vault(BTreeMap<String, Variable>);
+#[debug("{:?}", variables.keys())]
+pub(super) struct Vault {
+    variables: BTreeMap<String, Variable>,
+    /// The secrets that the state directory has already, by name, where the bridge keeps them;
+    /// `None`: each is a variable that a person sets.
+    stored: Option<BTreeMap<String, String>>,
+}
 
 #[derive(Clone)]
 struct Variable {
@@ -34,12 +39,57 @@ pub(super) struct Place<'a> {
 }
 
 impl Vault {
+    /// The secrets become `${secret:NAME}`, as the state directory will have them beside those that
+    /// it has: `stored`.
+    pub(super) fn beside_stored(stored: BTreeMap<String, String>) -> Self {
+        Self { variables: BTreeMap::new(), stored: Some(stored) }
+    }
+
+    /// The secrets that the state directory has to keep.
+    pub(super) fn secrets(&self) -> Vec<(&str, &str)> {
+        if self.stored.is_none() {
+            return Vec::new();
+        }
+        let secrets = self
+            .variables
+            .iter()
+            .filter_map(|(name, variable)| Some((name.as_str(), variable.secret.as_deref()?)));
+        secrets.collect()
+    }
+
+    /// `text` with the secrets in place of the references to them. Two entries that differ in the
+    /// names of their secrets alone are the same then.
+    pub(super) fn revealed(&self, text: &str) -> String {
+        let mut out = text.to_owned();
+        for (name, variable) in &self.variables {
+            if let Some(secret) = &variable.secret {
+                out = out.replace(&self.reference(name), secret);
+            }
+        }
+        out
+    }
+
+    fn reference(&self, name: &str) -> String {
+        let scheme = if self.stored.is_some() { "secret" } else { "env" };
+        format!("${{{scheme}:{name}}}")
+    }
+
+    /// Whether `name` can stand for `secret`: it stands for nothing else.
+    fn is_free_for(&self, name: &str, secret: &str) -> bool {
+        let stored = self.stored.as_ref().and_then(|stored| stored.get(name));
+        stored.is_none_or(|stored| stored == secret)
+            && match self.variables.get(name) {
+                Some(variable) => variable.secret.as_deref() == Some(secret),
+                None => true,
+            }
+    }
+
     /// The variables that are not set in `env`, each with its purpose.
     pub(super) fn variables(&self, env: &Environment) -> Vec<(&str, &str)> {
-        let unset = self
-            .0
-            .iter()
-            .filter(|(name, variable)| !variable.has_default && env.var(name).is_none());
+        let unset = self.variables.iter().filter(|(name, variable)| {
+            let is_kept = self.stored.is_some() && variable.secret.is_some();
+            !variable.has_default && !is_kept && env.var(name).is_none()
+        });
         unset.map(|(name, variable)| (name.as_str(), variable.why.as_str())).collect()
     }
 
@@ -67,17 +117,17 @@ impl Vault {
     fn reserve(&mut self, name: &str) {
         let why = "named in the file".to_owned();
         let variable = Variable { secret: None, has_default: true, why };
-        self.0.entry(name.to_owned()).or_insert(variable);
+        self.variables.entry(name.to_owned()).or_insert(variable);
     }
 
     /// A reference to the variable `name`, which is not in the file, or to another if that name
     /// stands for a secret.
     pub(super) fn refer(&mut self, mut name: String, why: String) -> String {
-        while self.0.get(&name).is_some_and(|variable| variable.secret.is_some()) {
+        while self.variables.get(&name).is_some_and(|variable| variable.secret.is_some()) {
             name.insert_str(0, "INPUT_");
         }
         let variable = Variable { secret: None, has_default: false, why };
-        self.0.entry(name.clone()).or_insert(variable).has_default = false;
+        self.variables.entry(name.clone()).or_insert(variable).has_default = false;
         format!("${{env:{name}}}")
     }
 
@@ -93,16 +143,11 @@ impl Vault {
         let numbered = (2..).map(|count| format!("{longer}_{count}"));
         let mut names = [own, longer.clone()].into_iter().chain(numbered);
         // One variable may stand for the same secret twice, but never for two secrets.
-        let name = names
-            .find(|name| match self.0.get(name) {
-                Some(variable) => variable.secret.as_deref() == Some(secret),
-                None => true,
-            })
-            .unwrap_or_default();
+        let name = names.find(|name| self.is_free_for(name, secret)).unwrap_or_default();
         let why = format!("{} of {}", key.unwrap_or("a secret"), at.server);
         let secret = Some(secret.to_owned());
-        self.0.entry(name.clone()).or_insert(Variable { secret, has_default: false, why });
-        format!("${{env:{name}}}")
+        self.variables.entry(name.clone()).or_insert(Variable { secret, has_default: false, why });
+        self.reference(&name)
     }
 }
 

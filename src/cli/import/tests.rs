@@ -165,68 +165,142 @@ fn file_in(project: Option<()>) -> &'static Path {
     })
 }
 
-/// Each entry, what stands for it (`None`: it is left out), and what stderr says.
+/// An entry with references of an editor, what stands for it (`None`: it is left out), and what
+/// stderr says.
+struct Reference {
+    folder: Option<()>,
+    entry: &'static str,
+    becomes: Option<&'static str>,
+    told: &'static str,
+}
+
+const REFERENCES: [Reference; 21] = [
+    Reference {
+        folder: None,
+        entry: r#"{"url": "https://a.test", "headers": {"X": "${input:k}"}}"#,
+        becomes: Some("X: ${env:K}"),
+        told: "export K=…   # k, of a",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "env": {"U": "${userHome}/x"}}"#,
+        becomes: Some("U: /home/me/x"),
+        told: "",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "${workspaceFolder}/x"}"#,
+        becomes: Some("command: ${env:WORKSPACEFOLDER}/x"),
+        told: "export WORKSPACEFOLDER=",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
+        becomes: Some("envFile: ${env:WORKSPACEFOLDER}/.env"),
+        told: "export WORKSPACEFOLDER=",
+    },
+    Reference {
+        folder: Some(()),
+        entry: r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
+        becomes: Some("envFile: /home/me/project/.env"),
+        told: "",
+    },
+    Reference {
+        folder: Some(()),
+        entry: r#"{"command": "${workspaceFolderBasename}${pathSeparator}x${/}y"}"#,
+        becomes: Some("command: ${env:WORKSPACEFOLDERBASENAME}/x/y"),
+        told: "export WORKSPACEFOLDERBASENAME=",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": ["${env:NEEDED}", "${OTHER:-x}"]}"#,
+        becomes: Some("- ${OTHER:-x}"),
+        told: "export NEEDED=",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": ["${command:pick.one}"]}"#,
+        becomes: None,
+        told: "${command:pick.one}",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": ["${workspaceFolder:other}"]}"#,
+        becomes: None,
+        told: "${workspaceFolder:other}",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "envFile": "${config:a.b}"}"#,
+        becomes: None,
+        told: "${config:a.b}",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": ["${"]}"#,
+        becomes: None,
+        told: "mcp.a.args",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": ["${input:}"]}"#,
+        becomes: None,
+        told: "mcp.a.args",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "args": "-y"}"#,
+        becomes: None,
+        told: "mcp.a.args",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "headers": {"X": "y"}}"#,
+        becomes: None,
+        told: "mcp.a.headers",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"url": "https://a.test", "env": {}}"#,
+        becomes: Some("url: https://a.test"),
+        told: "",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"url": "https://a.test", "env": {"A": "b"}}"#,
+        becomes: None,
+        told: "mcp.a.env",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"url": "ws://a.test"}"#,
+        becomes: None,
+        told: "mcp.a.url",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"url": "https://a.test", "serverUrl": "https://b.test"}"#,
+        becomes: None,
+        told: "mcp.a",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"url": "https://a.test", "type": "websocket"}"#,
+        becomes: None,
+        told: "mcp.a.type",
+    },
+    Reference {
+        folder: None,
+        entry: r#"{"command": "x", "env": "canary7Secret9Value3x"}"#,
+        becomes: None,
+        told: "mcp.a.env",
+    },
+    Reference { folder: None, entry: r#""canary7Secret9Value3x""#, becomes: None, told: "mcp.a" },
+];
+
 #[test]
 fn the_editors_own_references_become_what_bridge_yaml_takes() {
-    let inside = Some(());
-    for (folder, entry, becomes, told) in [
-        (
-            None,
-            r#"{"url": "https://a.test", "headers": {"X": "${input:k}"}}"#,
-            Some("X: ${env:K}"),
-            "export K=…   # k, of a",
-        ),
-        (None, r#"{"command": "x", "env": {"U": "${userHome}/x"}}"#, Some("U: /home/me/x"), ""),
-        (
-            None,
-            r#"{"command": "${workspaceFolder}/x"}"#,
-            Some("command: ${env:WORKSPACEFOLDER}/x"),
-            "export WORKSPACEFOLDER=",
-        ),
-        (
-            None,
-            r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
-            Some("envFile: ${env:WORKSPACEFOLDER}/.env"),
-            "export WORKSPACEFOLDER=",
-        ),
-        (
-            inside,
-            r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
-            Some("envFile: /home/me/project/.env"),
-            "",
-        ),
-        (
-            inside,
-            r#"{"command": "${workspaceFolderBasename}${pathSeparator}x${/}y"}"#,
-            Some("command: ${env:WORKSPACEFOLDERBASENAME}/x/y"),
-            "export WORKSPACEFOLDERBASENAME=",
-        ),
-        (
-            None,
-            r#"{"command": "x", "args": ["${env:NEEDED}", "${OTHER:-x}"]}"#,
-            Some("- ${OTHER:-x}"),
-            "export NEEDED=",
-        ),
-        (None, r#"{"command": "x", "args": ["${command:pick.one}"]}"#, None, "${command:pick.one}"),
-        (
-            None,
-            r#"{"command": "x", "args": ["${workspaceFolder:other}"]}"#,
-            None,
-            "${workspaceFolder:other}",
-        ),
-        (None, r#"{"command": "x", "envFile": "${config:a.b}"}"#, None, "${config:a.b}"),
-        (None, r#"{"command": "x", "args": ["${"]}"#, None, "mcp.a.args"),
-        (None, r#"{"command": "x", "args": ["${input:}"]}"#, None, "mcp.a.args"),
-        (None, r#"{"command": "x", "args": "-y"}"#, None, "mcp.a.args"),
-        (None, r#"{"command": "x", "headers": {"X": "y"}}"#, None, "mcp.a.headers"),
-        (None, r#"{"url": "https://a.test", "env": {}}"#, Some("url: https://a.test"), ""),
-        (None, r#"{"url": "https://a.test", "env": {"A": "b"}}"#, None, "mcp.a.env"),
-        (None, r#"{"url": "ws://a.test"}"#, None, "mcp.a.url"),
-        (None, r#"{"url": "https://a.test", "serverUrl": "https://b.test"}"#, None, "mcp.a"),
-        (None, r#"{"url": "https://a.test", "type": "websocket"}"#, None, "mcp.a.type"),
-        (None, r#"{"command": "x", "env": "canary7Secret9Value3x"}"#, None, "mcp.a.env"),
-        (None, r#""canary7Secret9Value3x""#, None, "mcp.a"),
-    ] {
+    for Reference { folder, entry, becomes, told } in REFERENCES {
         let env = Environment::bare().with_var("HOME", "/home/me");
         let mut imported = Imported::default();
         let text = format!(r#"{{"servers": {{"a": {entry}}}, "inputs": [{{"id": "k"}}]}}"#);

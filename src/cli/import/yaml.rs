@@ -48,19 +48,25 @@ fn shown(text: &str, word: &str, texts: &mut Vec<String>) -> String {
     if visible::hidden(text).next().is_none() {
         return text.to_owned();
     }
+    texts.push(quoted(text, |c| !c.is_ascii() || c.is_control()));
+    format!("{word}{}x", texts.len() - 1)
+}
+
+/// A text in double quotes, as YAML and JSON have it. Characters that `is_escaped` says are written
+/// by their numbers.
+pub(in crate::cli) fn quoted(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             '\n' => quoted += "\\n",
             '\t' => quoted += "\\t",
-            _ if c.is_ascii() && !c.is_control() => quoted.push(c),
-            _ => {
+            _ if is_escaped(c) => {
                 write!(quoted, "\\U{:08X}", u32::from(c)).expect("writing to a String cannot fail");
             }
+            _ => quoted.push(c),
         }
     }
     quoted.push('"');
-    texts.push(quoted);
-    format!("{word}{}x", texts.len() - 1)
+    quoted
 }

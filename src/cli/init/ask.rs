@@ -7,15 +7,15 @@ use std::io::BufRead;
 use crate::cli::{Outcome, terminal};
 
 /// Asks a person, or uses the default if there is none.
-pub(super) struct Asker {
-    pub(super) input: Box<dyn BufRead>,
+pub(in crate::cli) struct Asker {
+    pub(in crate::cli) input: Box<dyn BufRead>,
     /// Whether a person can answer.
-    pub(super) on: bool,
+    pub(in crate::cli) on: bool,
 }
 
 impl Asker {
     /// A line; `None` if it is empty.
-    pub(super) fn text(&mut self, question: &str) -> Outcome<Option<String>> {
+    pub(in crate::cli) fn text(&mut self, question: &str) -> Outcome<Option<String>> {
         if !self.on {
             return Ok(None);
         }
@@ -31,7 +31,7 @@ impl Asker {
     }
 
     /// Yes or no; an empty line means yes, and any other answer no.
-    pub(super) fn yes(&mut self, question: &str) -> Outcome<bool> {
+    pub(in crate::cli) fn yes(&mut self, question: &str) -> Outcome<bool> {
         let answer = self.text(&format!("{question}[Y/n] "))?.unwrap_or_default();
         Ok(matches!(answer.to_lowercase().as_str(), "" | "y" | "yes"))
     }

@@ -19,7 +19,7 @@ fn draft(args: &[&str], answers: Option<&'static str>) -> (Draft, Config) {
     let input = Box::new(Cursor::new(answers.unwrap_or_default()));
     let mut asker = Asker { input, on: answers.is_some() };
     let env = Environment::bare().with_var("HOME", "/nonexistent");
-    let draft = collect(&settings(args), &mut asker, &env).unwrap();
+    let draft = collect(&settings(args), &mut asker, &env, None).unwrap();
     let wanted = ["MANTYX_API_KEY", "SERVER_API_KEY", "SERVER_2_API_KEY"];
     let env = wanted.into_iter().fold(env, |env, name| env.with_var(name, "v"));
     let text = draft.yaml();

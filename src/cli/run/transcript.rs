@@ -20,11 +20,11 @@ pub(super) struct Event<'a> {
 
 /// The part of an event to show.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum Piece {
     /// A part of the answer.
-    Said(String),
+    Text(String),
     /// A line about the run.
-    Told(String),
+    Line(String),
 }
 
 /// How the run ended.
@@ -63,32 +63,32 @@ impl<'a> Event<'a> {
 }
 
 impl Transcript {
-    pub(super) fn take(&mut self, event: &Event<'_>) -> (Vec<Shown>, Option<RunEnd>) {
-        let mut shown = Vec::new();
+    pub(super) fn take(&mut self, event: &Event<'_>) -> (Vec<Piece>, Option<RunEnd>) {
+        let mut pieces = Vec::new();
         let mut end = None;
         let text = |key: &str| event.text(key).unwrap_or_default();
         match event.kind.as_str() {
-            "assistant_delta" => self.say(&mut shown, text("text")),
+            "assistant_delta" => self.say(&mut pieces, text("text")),
             "assistant_message" => {
                 if !self.said {
-                    self.say(&mut shown, text("text"));
+                    self.say(&mut pieces, text("text"));
                 }
-                self.end_line(&mut shown);
+                self.end_line(&mut pieces);
                 self.said = false;
             }
             "tool_call" | "local_tool_call" => {
-                self.end_line(&mut shown);
+                self.end_line(&mut pieces);
                 let name = text("name");
-                let given = event.raw("input").or_else(|| event.raw("args")).unwrap_or_default();
-                shown.push(Shown::Told(format!("-> {name} {}", much(given))));
+                let input = event.raw("input").or_else(|| event.raw("args")).unwrap_or_default();
+                pieces.push(Piece::Line(format!("-> {name} {}", much(input))));
                 self.calls.insert(text("toolUseId"), name);
             }
-            "tool_result" | "local_tool_result_in" => shown.push(Shown::Told(self.result(event))),
+            "tool_result" | "local_tool_result_in" => pieces.push(Piece::Line(self.result(event))),
             "result" => {
                 if !self.said_ever {
-                    self.say(&mut shown, text("text"));
+                    self.say(&mut pieces, text("text"));
                 }
-                self.end_line(&mut shown);
+                self.end_line(&mut pieces);
                 let subtype = text("subtype");
                 end = Some(match subtype.as_str() {
                     "success" => RunEnd::Well,
@@ -96,44 +96,43 @@ impl Transcript {
                 });
             }
             "error" => {
-                self.end_line(&mut shown);
+                self.end_line(&mut pieces);
                 let why = event.text("error").or_else(|| event.text("code"));
                 end = Some(RunEnd::Badly(why.unwrap_or_else(|| "the run failed".to_owned())));
             }
             "cancelled" => {
-                self.end_line(&mut shown);
+                self.end_line(&mut pieces);
                 end = Some(RunEnd::Badly("the run is cancelled".to_owned()));
             }
             _ => (),
         }
-        (shown, end)
+        (pieces, end)
     }
 
-    fn say(&mut self, shown: &mut Vec<Shown>, text: String) {
+    fn say(&mut self, pieces: &mut Vec<Piece>, text: String) {
         if text.is_empty() {
             return;
         }
         (self.said, self.said_ever) = (true, true);
         self.in_line = !text.ends_with('\n');
-        shown.push(Shown::Said(text));
+        pieces.push(Piece::Text(text));
     }
 
-    fn end_line(&mut self, shown: &mut Vec<Shown>) {
+    fn end_line(&mut self, pieces: &mut Vec<Piece>) {
         if std::mem::take(&mut self.in_line) {
-            shown.push(Shown::Said("\n".to_owned()));
+            pieces.push(Piece::Text("\n".to_owned()));
         }
     }
 
     fn result(&mut self, event: &Event<'_>) -> String {
-        let called = event.text("toolUseId").and_then(|id| self.calls.remove(&id));
-        let name = event.text("name").or(called).unwrap_or_else(|| "a tool".to_owned());
+        let call_name = event.text("toolUseId").and_then(|id| self.calls.remove(&id));
+        let name = event.text("name").or(call_name).unwrap_or_else(|| "a tool".to_owned());
         let error = event.text("error").filter(|error| !error.is_empty());
         let failed = error.is_some() || event.raw("ok") == Some("false");
         let keys = ["output", "summary", "result"];
-        let said = error.or_else(|| keys.iter().find_map(|key| event.text(key)));
-        let said = said.unwrap_or_default();
+        let result = error.or_else(|| keys.iter().find_map(|key| event.text(key)));
         let word = if failed { " failed:" } else { ":" };
-        format!("<- {name}{word} {}", much(&said))
+        format!("<- {name}{word} {}", much(&result.unwrap_or_default()))
     }
 }
 

@@ -78,3 +78,12 @@ fn foreign_keys_are_each_there_once() {
     names.dedup();
     assert_eq!(names.len(), count);
 }
+
+#[test]
+fn timeout_of_an_agent_is_told_to_be_call_timeout() {
+    let text = "upstream: {sandbox: true}\nstate_dir: /s\n\
+                a2a: {h: {url: 'https://x.test', timeout: 30}}";
+    let errors = Config::parse(text, Path::new("/b.yaml"), &Environment::bare());
+    let cure = errors.unwrap_err().problems.remove(0).cure.unwrap();
+    assert!(cure.contains("`call_timeout: 60s`"), "{cure}");
+}

@@ -79,7 +79,16 @@ pub fn bad_client_id() -> MistakeText {
 pub fn no_secret(key: impl Display) -> MistakeText {
     MistakeText::new(
         format!("`{key}` is missing"),
-        format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}"),
+        format!(
+            "write `{key}: ${{file:/path}}`, or ${{env:NAME}}, ${{secret:NAME}} or ${{cred:NAME}}"
+        ),
+    )
+}
+
+pub fn tiny_token() -> MistakeText {
+    MistakeText::new(
+        "the token is so short that it is found by trying",
+        "take 32 random bytes, such as of `openssl rand -hex 32`",
     )
 }
 

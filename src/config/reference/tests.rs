@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Dialect, Template, for_a_shell, looks_secret, reading_cure};
+use super::{Dialect, Directories, Template, for_a_shell, looks_secret, reading_cure};
 use crate::config::environment::Environment;
 
 fn environment() -> Environment {
@@ -15,12 +15,15 @@ fn environment() -> Environment {
         .with_file("/etc/bridge/token", "from-file\r\n", 0o600)
         .with_file("/etc/bridge/open", "two\n\n", 0o644)
         .with_file("/etc/bridge/blank", "\n", 0o600)
+        .with_file("/state/secrets/JIRA", "kept-by-set\n", 0o600)
 }
 
 #[track_caller]
 fn check(dialect: Dialect, text: &str, expected: &str) {
+    let directories =
+        Directories { file: Path::new("/etc/bridge"), secrets: Some(Path::new("/state/secrets")) };
     let resolved = Template::parse(text, dialect)
-        .and_then(|template| template.resolve(&environment(), Path::new("/etc/bridge")));
+        .and_then(|template| template.resolve(&environment(), directories));
     let got = match resolved {
         Ok(resolved) => resolved.value,
         Err(mistake) => format!("{} | {}", mistake.message, mistake.cure.unwrap()),
@@ -39,6 +42,7 @@ fn references_stand_for_values() {
         ("${file:token}", "from-file"),
         ("${file:open}", "two\n"),
         ("${cred:jira}", "from-systemd"),
+        ("Bearer ${secret:JIRA}", "Bearer kept-by-set"),
         ("$${env:NAME}", "${env:NAME}"),
         ("$$${env:NAME}", "$${env:NAME}"),
         ("a $${x} ${env:NAME}", "a ${x} ann"),
@@ -108,18 +112,18 @@ fn missing_variable_or_credential_is_named() {
         ),
         (
             "${vault:x}",
-            "`${vault:x}` is no reference | a reference is ${env:NAME}, ${file:/path} or \
-             ${cred:NAME}; for a plain `${` write `$${`",
+            "`${vault:x}` is no reference | a reference is ${env:NAME}, ${file:/path}, \
+             ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`",
         ),
         (
             "${env:NAME",
             "a reference that begins with `${` has no `}` | a reference is ${env:NAME}, \
-             ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`",
+             ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`",
         ),
         (
             "${cred:../shadow}",
             "`${cred:../shadow}` names nothing that there can be | a reference is ${env:NAME}, \
-             ${file:/path} or ${cred:NAME}",
+             ${file:/path}, ${secret:NAME} or ${cred:NAME}",
         ),
     ] {
         check(Dialect::Own, text, expected);
@@ -145,8 +149,8 @@ fn entries_of_other_products_have_their_own_references() {
         ),
         (
             "${input:key}",
-            "`${input:key}` is no reference | a reference is ${env:NAME}, ${file:/path} or \
-             ${cred:NAME}; for a plain `${` write `$${`",
+            "`${input:key}` is no reference | a reference is ${env:NAME}, ${file:/path}, \
+             ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`",
         ),
         (
             "${workspaceFolder}/x",

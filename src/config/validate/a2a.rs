@@ -63,6 +63,7 @@ impl Validator<'_> {
                     description: entry.description.as_ref().map(|at| at.value.clone()),
                     binding: entry.transport.as_ref().map(|at| at.value),
                     allow_hosts,
+                    blocking: entry.blocking.as_ref().is_some_and(|at| at.value),
                     oauth,
                     tls,
                     signers,

@@ -156,7 +156,7 @@ impl Validator<'_> {
                 None => complete = false,
             }
         }
-        complete.then_some(addresses)
+        if complete { Some(addresses) } else { None }
     }
 
     fn address(&self, At { value: text, node }: &At<String>, has_tls: bool) -> Option<SocketAddr> {

@@ -26,6 +26,8 @@ const PASSTHROUGH: &str = "passthrough";
 const SANDBOX_WORKSPACE: &str = "sandbox";
 /// The least length of a token, in characters: shorter ones can be found by trying.
 const SHORT_TOKEN: usize = 16;
+/// A shorter one is found by trying before the lockout begins.
+const LEAST_TOKEN: usize = 4;
 
 impl Validator<'_> {
     pub(super) fn upstream(&self, section: Option<&At<file_format::Upstream>>) -> Option<Upstream> {
@@ -128,7 +130,9 @@ impl Validator<'_> {
     /// Reads the token of the app with these keys.
     fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
         let token = self.token(written.node, &written.value.0, "token")?;
-        if token.expose_secret().len() < SHORT_TOKEN {
+        if token.expose_secret().len() < LEAST_TOKEN {
+            self.error(written.node, mistakes::tiny_token());
+        } else if token.expose_secret().len() < SHORT_TOKEN {
             let message = "the token is short enough to be guessed; take 32 random bytes";
             self.warn(written.node, message);
         }

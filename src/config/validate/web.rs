@@ -226,7 +226,7 @@ impl Validator<'_> {
             }
             headers.insert(name, value);
         }
-        complete.then_some(headers)
+        if complete { Some(headers) } else { None }
     }
 
     fn header(

@@ -14,16 +14,18 @@ use serde_json::value::RawValue;
 use tracing::warn;
 
 use super::sight::Sight;
-use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response};
+use super::{Api, ApiRequest, Body, Code, HandlerResult, bad_request, response};
 use crate::calls::approvals::{Approval, Decision, Undecidable};
 use crate::clock::rfc3339;
 use crate::error_chain::error_chain;
-use crate::model::RunId;
 use crate::model::approval::{MAX_REASON, Outcome};
+use crate::model::{RunId, json};
 use crate::telemetry;
 
 /// The largest body of a decision, in bytes: two words, a reason, and the content of an answer.
 const MAX_DECISION: usize = 64 << 10;
+/// The longest description of a tool, in characters.
+const MAX_DESCRIPTION: usize = 2_000;
 
 /// One question, as it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +45,14 @@ pub(crate) struct Shown {
     pub(crate) backend: String,
     /// The backend's own name of the tool; empty for an agent.
     tool: String,
+    /// What its server says that the tool does, at most 2,000 characters; only in the list, and
+    /// only while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// Whether the tool may destroy something, as far as its server says; only where `description`
+    /// may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    destructive: Option<bool>,
     /// The exact arguments; only in the list, and only while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
@@ -122,6 +132,8 @@ impl Shown {
             name: approval.name.clone(),
             backend: approval.backend.to_string(),
             tool: approval.tool.clone(),
+            description: None,
+            destructive: None,
             arguments: None,
             arguments_text: None,
             arguments_sha256: approval.digest.clone(),
@@ -148,18 +160,36 @@ impl Shown {
 
 impl Api {
     /// The questions that the caller may see; waiting ones come first.
-    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> Answered {
+    pub(super) fn list_approvals(&self, incoming: &ApiRequest) -> HandlerResult {
         let caller = &incoming.caller;
         let sight = Sight::new(&self.runs, caller, incoming.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Serialized without a `Value` in between, which would lose digits of the arguments.
-        let approvals = all.iter().map(Shown::whole).collect();
+        let approvals = all.iter().map(|approval| self.described(approval)).collect();
         let list = ApprovalList { approvals, may_decide: caller.may_decide() };
         Ok(response::json(&list))
     }
 
-    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> Answered {
+    /// A question with what its server says of the tool now: a person decides on more than a name.
+    fn described(&self, approval: &Approval) -> Shown {
+        let mut shown = Shown::whole(approval);
+        if approval.ended.is_some() {
+            return shown;
+        }
+        let registry = &self.backends().registry;
+        let offer = registry.offer();
+        let Some(route) = offer.searched_route(&approval.name) else { return shown };
+        if let Some(tool) = registry.definition(route) {
+            shown.destructive = Some(route.destructive);
+            shown.description = json::member(tool.raw.get(), "description")
+                .and_then(|text| serde_json::from_str::<String>(text.get()).ok())
+                .map(|text| text.chars().take(MAX_DESCRIPTION).collect());
+        }
+        shown
+    }
+
+    pub(super) async fn decide(&self, mut incoming: ApiRequest) -> HandlerResult {
         if !incoming.caller.may_decide() {
             return Err(not_yours_to_decide());
         }

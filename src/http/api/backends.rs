@@ -13,9 +13,12 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Answered, Api, ApiRequest, Code, Ref, busy, names, operator_only, response};
+use super::{
+    Api, ApiRequest, Code, HandlerResult, Ref, busy, names, operator_only, response, status,
+};
 use crate::backend::program::orphans;
 use crate::clock::rfc3339;
+use crate::model::BackendName;
 
 /// How long a run of the doctor may take beside the start of a program: its own limit, and the end
 /// of the program.
@@ -58,7 +61,7 @@ struct StateSince {
 }
 
 impl Api {
-    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
+    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> HandlerResult {
         let offer = self.offer(&caller.app);
         let handles = self.backends().handles();
         let backends = names(&offer).into_iter().filter_map(|name| {
@@ -91,9 +94,37 @@ impl Api {
         Ok(response::json(&BackendList { backends: backends.collect() }))
     }
 
+    /// Ends the connection of a backend until the operator enables it, or the bridge restarts.
+    pub(super) async fn disable(&self, incoming: ApiRequest) -> HandlerResult {
+        let name = self.find_for_operator(&incoming)?;
+        self.backends().disable(&name).await;
+        Ok(response::json(&status::backend(self, &incoming.caller, &name)))
+    }
+
+    pub(super) async fn enable(&self, incoming: ApiRequest) -> HandlerResult {
+        let name = self.find_for_operator(&incoming)?;
+        self.backends().enable(&name).await;
+        Ok(response::json(&status::backend(self, &incoming.caller, &name)))
+    }
+
+    /// Ends the connection of a backend, with the calls in flight on it, and makes another one.
+    pub(super) async fn restart(&self, incoming: ApiRequest) -> HandlerResult {
+        let name = self.find_for_operator(&incoming)?;
+        self.backends().restart(&name).await;
+        Ok(response::json(&status::backend(self, &incoming.caller, &name)))
+    }
+
+    fn find_for_operator(&self, incoming: &ApiRequest) -> HandlerResult<BackendName> {
+        operator_only(&incoming.caller, "Disabling and restarting a backend")?;
+        self.find(&incoming.caller.app, incoming.segment.clone())
+    }
+
     /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of
     /// its own, so that one which hangs does not hide what is wrong.
-    pub(super) async fn examine(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+    pub(super) async fn examine(
+        &self,
+        ApiRequest { caller, segment, .. }: ApiRequest,
+    ) -> HandlerResult {
         operator_only(&caller, "The doctor")?;
         let name = self.find(&caller.app, segment)?;
         let Some(Doctor { program, file }) = &self.facts.doctor else {

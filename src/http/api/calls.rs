@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    Answered, Api, ApiRequest, App, Code, Format, MAX_CALL, Offer, bad_request, busy, format, hex,
-    parameter, proxy, response,
+    Api, ApiRequest, App, Code, Format, HandlerResult, MAX_CALL, Offer, bad_request, busy, format,
+    hex, parameter, proxy, response,
 };
 use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded, Source};
 use crate::budget::{Budget, Held};
@@ -92,7 +92,7 @@ pub(super) fn suggestion(offer: &Offer, name: &str) -> String {
 }
 
 /// Refuses ids and names that are too long to be remembered.
-pub(super) fn check_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Answered<()> {
+pub(super) fn check_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> HandlerResult<()> {
     if ids.into_iter().any(|id| id.len() > MAX_ID) {
         return Err(bad_request(&format!("The id of a call or a run has at most {MAX_ID} bytes.")));
     }
@@ -110,8 +110,8 @@ fn no_such_tool(offer: &Offer, name: &str) -> String {
     }
     let suggestion = suggestion(offer, name);
     format!(
-        "The bridge has no tool `{name}` of this kind.{suggestion} `mantyx-bridge status` shows \
-         which backends are down and which tools are withdrawn."
+        "There is no tool `{name}`.{suggestion} `mantyx-bridge status` shows which backends are down \
+         and which tools are withdrawn."
     )
 }
 
@@ -127,7 +127,7 @@ fn read_calls(
     Ok((calls, digest.unwrap_or_default()))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Answered<Option<String>> {
+fn idempotency_key(headers: &HeaderMap) -> HandlerResult<Option<String>> {
     let mut values = headers.get_all("idempotency-key").iter();
     match (values.next().map(HeaderValue::to_str), values.next()) {
         (None, _) => Ok(None),
@@ -209,7 +209,7 @@ impl Form {
 }
 
 impl Api {
-    pub(super) async fn tool_call(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn tool_call(&self, mut incoming: ApiRequest) -> HandlerResult {
         match parameter(&incoming.request, "app") {
             // The operator is no app: the page has calls made as one of them.
             Some(app) if incoming.caller.is_operator => {
@@ -264,7 +264,7 @@ impl Api {
         origin: Arc<Origin>,
         batch: Batch,
         once: Option<KeyedRequest>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let form = batch.form.clone();
         let calls = Arc::clone(&batch.calls);
         check_ids(calls.iter().map(|call| call.tool_use.as_str()))?;

@@ -19,7 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::sight::Sight;
-use super::{Answered, Api, ApiRequest, App, Caller, approvals, response, runs, status};
+use super::{Api, ApiRequest, App, Caller, HandlerResult, approvals, response, runs, status};
 use crate::calls::changes::{Announcement, Change, ChangeText};
 use crate::model::AppName;
 use crate::model::maps::HashMap;
@@ -138,7 +138,7 @@ struct Feed {
 
 impl Api {
     /// The events that the caller may see, from now on.
-    pub(super) fn events(&self, incoming: &ApiRequest) -> Answered {
+    pub(super) fn events(&self, incoming: &ApiRequest) -> HandlerResult {
         // The first poll is due at once. A stream begins with the present state, not with that of
         // another stream. It is written here, in the turn of the app.
         self.looks.look(self, &incoming.caller, Duration::ZERO);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::routes::ApiRequest;
-use super::{Answered, Api, App, Body, Response, bad_request, operator_only, response};
+use super::{Api, App, Body, HandlerResult, Response, bad_request, operator_only, response};
 use crate::clock::rfc3339;
 use crate::http::Code;
 use crate::logins::{Attempt, Begun, FailureKind, LoginFailure, LoginView, Revocation};
@@ -157,7 +157,7 @@ fn refusal(failure: &LoginFailure) -> Response<Body> {
 }
 
 impl Api {
-    pub(super) fn list_logins(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
+    pub(super) fn list_logins(&self, ApiRequest { caller, .. }: &ApiRequest) -> HandlerResult {
         operator_only(caller, LOGINS)?;
         let logins = &self.facts.logins;
         Ok(response::json(&LoginList {
@@ -166,7 +166,7 @@ impl Api {
         }))
     }
 
-    pub(super) async fn begin_login(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn begin_login(&self, mut incoming: ApiRequest) -> HandlerResult {
         let backend = self.backend_of_login(&incoming)?;
         let request: LoginRequest =
             if incoming.request.headers().contains_key(http::header::CONTENT_TYPE) {
@@ -179,7 +179,7 @@ impl Api {
         begun.map(|begun| response::json(&LoginBegun::from(begun))).map_err(|why| refusal(&why))
     }
 
-    pub(super) async fn end_login(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn end_login(&self, incoming: ApiRequest) -> HandlerResult {
         operator_only(&incoming.caller, LOGINS)?;
         match self.facts.logins.logout(&incoming.segment).await {
             Some(revocation) => Ok(response::json(&LoginEnd::from(revocation))),
@@ -190,7 +190,7 @@ impl Api {
         }
     }
 
-    pub(super) async fn paste_login(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn paste_login(&self, mut incoming: ApiRequest) -> HandlerResult {
         let backend = self.backend_of_login(&incoming)?;
         let body = self.read_json(&mut incoming, MAX_BODY).await?;
         let pasted: PastedAddress = serde_json::from_slice(&body)
@@ -209,7 +209,7 @@ impl Api {
         }
     }
 
-    fn backend_of_login(&self, incoming: &ApiRequest) -> Answered<BackendName> {
+    fn backend_of_login(&self, incoming: &ApiRequest) -> HandlerResult<BackendName> {
         operator_only(&incoming.caller, LOGINS)?;
         let handles = self.backends().handles();
         let name = handles.get_key_value(incoming.segment.as_str()).map(|(name, _)| name.clone());

@@ -8,13 +8,13 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use super::calls::{Batch, Form, check_ids};
-use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, response};
+use super::{Api, ApiRequest, App, HandlerResult, MAX_CALL, bad_request, busy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun};
 
 impl Api {
-    pub(super) async fn external_tools(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn external_tools(&self, mut incoming: ApiRequest) -> HandlerResult {
         let body = self.read_json(&mut incoming, MAX_CALL).await?;
         let app = &incoming.caller.app;
         let text = body.clone();
@@ -32,7 +32,7 @@ impl Api {
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
-    pub(super) async fn confirm(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn confirm(&self, mut incoming: ApiRequest) -> HandlerResult {
         let body = self.read_json(&mut incoming, MAX_CALL).await?;
         let text = body.clone();
         // What is shown is written here, so that no tree of values waits for the person.

@@ -30,7 +30,7 @@ use self::message::{Message, Replied, Request, RpcError, codes};
 pub use self::revision::{STDIO, VERSION};
 pub use self::sessions::McpSessions;
 use self::sessions::Session;
-use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
+use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, proxy, response};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
 use crate::model::{BackendName, Feature, member};
@@ -66,62 +66,103 @@ enum Era {
     Session(Arc<Session>),
 }
 
+impl Era {
+    fn is_stateless(&self) -> bool {
+        matches!(self, Self::Stateless)
+    }
+}
+
 impl Api {
-    /// Answers `/mcp` in all of its methods.
-    pub(super) async fn mcp(&self, mut asked: ApiRequest) -> Answered {
-        if asked.request.method() != Method::POST {
-            return self.mcp_session(asked).map_err(|error| error.response("null"));
+    /// Answers `/mcp`: a message that is POSTed, GET and DELETE of a session.
+    pub(super) async fn mcp(&self, mut incoming: ApiRequest) -> HandlerResult {
+        if incoming.request.method() != Method::POST {
+            return self.mcp_session(incoming).map_err(|error| error.response("null"));
         }
-        let trace = self.runs.context.traces.context(proxy::trace(asked.request.headers()));
-        let body = self.read_json(&mut asked, MAX_CALL).await?;
-        let text = body.clone();
-        let read = move || Message::read(utf8(&text)?).map(|message| message.to_owned());
+        let trace = self.runs.context.traces.context(proxy::trace(incoming.request.headers()));
+        let body = self.read_json(&mut incoming, MAX_CALL).await?;
         if body.len() < LARGE {
-            let message = utf8(&body).and_then(Message::read);
-            let message = message.map_err(|error| error.response("null"))?;
-            return self.mcp_message(asked, trace, message).await;
+            let message =
+                utf8(&body).and_then(Message::read).map_err(|error| error.response("null"))?;
+            return self.mcp_message(incoming, trace, message).await;
         }
-        let message = self.views.work_if_large(&asked.caller.app.name, body.len(), read).await?;
-        let message = message.map_err(|error| error.response("null"))?;
-        self.mcp_message(asked, trace, message.message()).await
+        let text = body.clone();
+        let message = self
+            .views
+            .work_if_large(&incoming.caller.app.name, body.len(), move || {
+                Message::read(utf8(&text)?).map(|message| message.to_owned())
+            })
+            .await?
+            .map_err(|error| error.response("null"))?;
+        self.mcp_message(incoming, trace, message.message()).await
     }
 
-    /// Answers a message.
+    /// Answers a message: errors name the request that they are for, or `null`.
     async fn mcp_message(
         &self,
-        asked: ApiRequest,
+        incoming: ApiRequest,
         trace: Context,
         message: Message<'_>,
-    ) -> Answered {
-        let ApiRequest { caller, request: http_request, .. } = asked;
+    ) -> HandlerResult {
+        let ApiRequest { caller, request: http_request, .. } = incoming;
         let headers = http_request.headers();
-        let (request, is_notification) = match message {
-            Message::Request(request) => (request, false),
-            Message::Notification(request) => (request, true),
+        match message {
+            Message::Request(request) => {
+                let reply = self.mcp_request(caller, headers, trace, &request).await;
+                reply.map_err(|error| error.response(request.id))
+            }
+            Message::Notification(notification) => self
+                .mcp_notification(&caller, headers, &notification)
+                .map(|()| accepted())
+                .map_err(|error| error.response(notification.id)),
             Message::Response(id, result) => {
                 let session = self.session(&caller, headers);
                 session.map_err(|error| error.response("null"))?.answer(id, result);
-                return Ok(accepted());
+                Ok(accepted())
             }
-        };
-        let for_request = |error: RpcError| error.response(request.id);
-        let begins = request.method == "initialize" && request.meta(VERSION).is_none();
-        if begins && !is_notification {
-            return self.initialize(&caller, &request).map_err(for_request);
         }
-        let era = match revision::is_stateless(&request, headers).map_err(for_request)? {
-            true if is_notification => return Ok(accepted()),
-            true => {
-                revision::check(&request, headers).map_err(for_request)?;
-                Era::Stateless
-            }
-            false => Era::Session(self.session(&caller, headers).map_err(for_request)?),
-        };
-        let client = Client { api: self, caller, headers, trace, era };
-        match is_notification {
-            true => Ok(client.notified(&request)),
-            false => client.answer(&request).await.map_err(for_request),
+    }
+
+    /// Answers a request: `initialize` begins a session, a request of 2026-07-28 says all itself,
+    /// and any other belongs to the session that its headers name.
+    async fn mcp_request(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+        trace: Context,
+        request: &Request<'_>,
+    ) -> Replied {
+        if request.method == "initialize" && request.meta(VERSION).is_none() {
+            return self.initialize(&caller, request);
         }
+        let era = if revision::is_stateless(request, headers)? {
+            revision::check(request, headers)?;
+            Era::Stateless
+        } else {
+            Era::Session(self.session(&caller, headers)?)
+        };
+        Client { api: self, caller, headers, trace, era }.answer(request).await
+    }
+
+    /// Takes a notification. Only a cancellation in a session has an effect: a client of 2026-07-28
+    /// cancels a request by closing its stream.
+    fn mcp_notification(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        notification: &Request<'_>,
+    ) -> Replied<()> {
+        if revision::is_stateless(notification, headers)? {
+            return Ok(());
+        }
+        let session = self.session(caller, headers)?;
+        if notification.method == "notifications/cancelled"
+            && let Some(id) = notification.get("requestId")
+            // The session remembers the id, and no request has another kind of id.
+            && message::is_id(id.get())
+        {
+            session.cancel(id.get());
+        }
+        Ok(())
     }
 
     /// The session that the headers name.
@@ -174,7 +215,7 @@ impl Api {
 
 impl Client<'_> {
     async fn answer(&self, request: &Request<'_>) -> Replied {
-        let is_stateless = matches!(self.era, Era::Stateless);
+        let stateless = self.era.is_stateless();
         let result = match &*request.method {
             "tools/call" => return self.call_tool(request).await,
             "resources/read" => return self.read(request).await,
@@ -182,38 +223,27 @@ impl Client<'_> {
             "completion/complete" => return self.complete(request).await,
             "tools/list" => {
                 let app = Arc::clone(&self.caller.app);
-                let tools = move |api: &Api| match is_stateless {
-                    true => api.offer(&app).definitions(),
-                    false => api.offer(&app).definitions_for_sessions(),
+                let definitions = move |api: &Api| {
+                    let offer = api.offer(&app);
+                    if stateless { offer.definitions() } else { offer.definitions_for_sessions() }
                 };
-                return self.list(request, "tools", List::Tools, tools).await;
+                return self.list(request, "tools", List::Tools, definitions).await;
             }
             "resources/list" => return self.list_features(request, Feature::RESOURCE).await,
             "resources/templates/list" => {
                 return self.list_features(request, Feature::TEMPLATE).await;
             }
             "prompts/list" => return self.list_features(request, Feature::PROMPT).await,
-            "ping" if !is_stateless => "{}".to_owned(),
-            "server/discover" if is_stateless => self.discover(),
-            "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
+            "ping" if !stateless => "{}".to_owned(),
+            "server/discover" if stateless => self.discover(),
+            "subscriptions/listen" if stateless => return Ok(self.listen(request)),
             method => {
-                let status = if is_stateless { StatusCode::NOT_FOUND } else { StatusCode::OK };
+                let status = if stateless { StatusCode::NOT_FOUND } else { StatusCode::OK };
                 let message = format!("The bridge has no method `{method}`.");
                 return Err(RpcError::new(status, codes::METHOD_NOT_FOUND, message));
             }
         };
         Ok(response::json_text(message::response(request.id, &result)))
-    }
-
-    fn notified(&self, notification: &Request<'_>) -> Response<Body> {
-        if let (Era::Session(session), "notifications/cancelled", Some(id)) =
-            (&self.era, &*notification.method, notification.get("requestId"))
-            // The session remembers it, and no request has another.
-            && message::is_id(id.get())
-        {
-            session.cancel(id.get());
-        }
-        accepted()
     }
 
     fn discover(&self) -> String {
@@ -249,23 +279,23 @@ impl Client<'_> {
         }
         let app = Arc::clone(&self.caller.app);
         let (api, era, id) = (self.api.clone(), self.era.clone(), request.id.to_owned());
-        let write = move || {
-            if let Era::Session(session) = &era {
-                // Before the list is read, so that a change in between is told.
-                session.known.learn(list, &list.digest(&api, &app));
-            }
-            let text = format!("{{\"{name}\":[{}]}}", definitions(&api).join(","));
-            let result = match era {
-                Era::Stateless => with(&complete(&text), UNCACHED),
-                Era::Session(_) => text,
-            };
-            response::json_text(message::response(&id, &result))
-        };
-        let written = self.api.views.write(&self.caller.app.name, write).await;
-        written.map_err(|why| {
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            RpcError::new(status, codes::INTERNAL_ERROR, why.to_string())
-        })
+        self.api
+            .views
+            .write(&self.caller.app.name, move || {
+                if let Era::Session(session) = &era {
+                    // Before the list is read: a change in between is announced then, and would be
+                    // missed by the client otherwise.
+                    session.lists.learn(list, &list.digest(&api, &app));
+                }
+                let text = format!("{{\"{name}\":[{}]}}", definitions(&api).join(","));
+                let result = match era {
+                    Era::Stateless => with_members(&complete(&text), UNCACHED),
+                    Era::Session(_) => text,
+                };
+                response::json_text(message::response(&id, &result))
+            })
+            .await
+            .map_err(|why| features::no_room(why.to_string()))
     }
 
     /// Notes that a client with a session uses `backend`: it may expect that the server keeps
@@ -280,12 +310,10 @@ impl Client<'_> {
 
     /// Whether the client takes an event stream as an answer.
     fn takes_events(&self) -> bool {
-        let accepts = self.headers.get_all(header::ACCEPT).iter();
-        let takes = |value: &HeaderValue| {
-            let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
-            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| value.contains(kind))
-        };
-        accepts.into_iter().any(takes)
+        self.headers.get_all(header::ACCEPT).iter().any(|accept| {
+            let kinds = accept.to_str().unwrap_or_default().to_ascii_lowercase();
+            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| kinds.contains(kind))
+        })
     }
 }
 
@@ -308,19 +336,16 @@ fn server_info() -> serde_json::Value {
 
 /// `result`, marked as a whole one for a client without a session, if it has no type itself.
 fn typed(result: String, is_stateless: bool) -> String {
-    match is_stateless && member(&result, "resultType").is_none() {
-        true => complete(&result),
-        false => result,
-    }
+    if is_stateless && member(&result, "resultType").is_none() { complete(&result) } else { result }
 }
 
 /// A result, marked as a whole one (2026-07-28, basic: ResultType).
 fn complete(result: &str) -> String {
-    with(result, "\"resultType\":\"complete\"")
+    with_members(result, "\"resultType\":\"complete\"")
 }
 
-/// The object `object` with further members before its own.
-fn with(object: &str, members: &str) -> String {
+/// The JSON text of `object` with further members before its own, whose bytes stay.
+fn with_members(object: &str, members: &str) -> String {
     let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
     format!("{{{members}{comma}{rest}")
@@ -333,9 +358,8 @@ fn notification(method: &str, params: &str) -> String {
 /// One event of a stream. Line ends in JSON stand between its tokens only, where a space says the
 /// same.
 fn event(text: &str) -> Bytes {
-    let text = without_lone_surrogates(text);
-    let text = text.replace(['\r', '\n'], " ");
-    [EVENT_START, text.as_bytes(), EVENT_END].concat().into()
+    let data = without_lone_surrogates(text).replace(['\r', '\n'], " ");
+    [EVENT_START, data.as_bytes(), EVENT_END].concat().into()
 }
 
 /// 202 without a body: a notification, or a request that was cancelled, has no other answer.

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::logins::LoginState;
 use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
 use crate::metrics::{
-    Answered, Connections, Label as _, ListenerConnections, RefreshOutcome, Requests, RouteKind,
+    AnswerClass, Connections, Label as _, ListenerConnections, RefreshOutcome, Requests, RouteKind,
     TokenKind, Way, page, process,
 };
 use crate::model::offer::cost::{Cost, OfBackend};
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Api {
-    pub(super) fn metrics(&self, incoming: &ApiRequest) -> response::Answered {
+    pub(super) fn metrics(&self, incoming: &ApiRequest) -> response::HandlerResult {
         let runs = &self.runs;
         let reader = Reader::new(self, &incoming.caller);
         let handles = reader.handles(runs);
@@ -396,7 +396,7 @@ fn posts(runs: &RunStore) -> Vec<Row> {
 
 fn of_requests(requests: &Requests) -> Vec<Row> {
     let routes: Vec<_> = requests.by_route.iter().collect();
-    let labels = [RouteKind::NAME, Answered::NAME];
+    let labels = [RouteKind::NAME, AnswerClass::NAME];
     let duration = each(RouteKind::NAME, &routes, |route| route.duration.metric());
     vec![
         Row::new(

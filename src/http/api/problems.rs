@@ -291,6 +291,8 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     };
     let (otherwise, cure_of_failure) =
         match (backend.state.as_str(), backend.breaker.state.as_str()) {
+            // What the operator wants is no problem, nor is what its last calls were.
+            ("disabled", _) => (None, Cow::default()),
             ("down", _) if matches!(target, Target::Unresolved(_)) => {
                 (Some("It cannot be reached."), cures::unresolved(&why).into())
             }
@@ -310,7 +312,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let exposure =
         handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
     let unkept = snapshot
-        .unkept
+        .pins_error
         .as_ref()
         .map(|error| format!("What was accepted of it is not on disk: {error}"));
     let settings = api.runs.calls.settings();
@@ -415,7 +417,7 @@ fn capitalised(cure: &str) -> String {
 fn cure_of_flaw(flaw: &Flaw) -> Cow<'static, str> {
     match flaw {
         Flaw::NotTaken(_) => cures::CONFIG.into(),
-        Flaw::Kept(_) => cures::KEPT.into(),
+        Flaw::ReachedAsBefore(_) => cures::KEPT.into(),
         Flaw::NeedsRestart(_) => cures::RESTART.into(),
     }
 }

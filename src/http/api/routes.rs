@@ -8,7 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::{Answered, Api, App, Body, Caller, openapi, response};
+use super::{Api, App, Body, Caller, HandlerResult, openapi, response};
 use crate::http::Access;
 use crate::metrics::RouteKind;
 
@@ -55,8 +55,8 @@ pub enum Handler {
     FollowLink,
 }
 
-pub type NowHandler = fn(&Api, &ApiRequest) -> Answered;
-pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Answered>;
+pub type NowHandler = fn(&Api, &ApiRequest) -> HandlerResult;
+pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, HandlerResult>;
 
 /// A request to a handler.
 #[derive(Debug)]
@@ -106,6 +106,15 @@ pub static ROUTES: &[OwnRoute] = &[
         .access(Access::AppOrSessionWithKey),
     post("/v1/backends/{name}/refresh", |api, incoming| Box::pin(api.refresh(incoming)))
         .access(Access::AppOrSession)
+        .goes_on(),
+    post("/v1/backends/{name}/disable", |api, incoming| Box::pin(api.disable(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    post("/v1/backends/{name}/enable", |api, incoming| Box::pin(api.enable(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    post("/v1/backends/{name}/restart", |api, incoming| Box::pin(api.restart(incoming)))
+        .access(Access::AppOrSessionWithKey)
         .goes_on(),
     get("/v1/trust", Api::trust),
     post("/v1/trust/{name}", |api, incoming| Box::pin(api.accept(incoming)))

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::sight::Sight;
 use super::{
-    Answered, Api, ApiRequest, App, Body, Code, MAX_CALL, bad_request, choose, json_body,
+    Api, ApiRequest, App, Body, Code, HandlerResult, MAX_CALL, bad_request, choose, json_body,
     operator_only, parameter, proxy, response,
 };
 use crate::calls::history::HistoryEntry;
@@ -49,6 +49,10 @@ pub(super) struct Shown<'a> {
     started_at: String,
     ended_at: Option<String>,
     stream_url: String,
+    /// The first words of its prompt, if this process created the run; not in events, and not for a
+    /// session of the page without its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<&'a str>,
 }
 
 /// One call, as it is shown.
@@ -74,12 +78,15 @@ pub(super) struct ShownCall<'a> {
     posted_ms: Option<u64>,
 }
 
-/// What a call was made with, and its answer: the first 4 KiB of each.
+/// What a call was made with, its answer, and what its peer has said of its work last: the first 4
+/// KiB of each.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CallTexts<'a> {
     arguments: &'a str,
     /// Empty as long as there is none.
     answer: &'a str,
+    /// Empty if the peer says nothing, as most do.
+    progress: &'a str,
 }
 
 /// The options of an attachment.
@@ -112,7 +119,14 @@ impl<'a> Shown<'a> {
             started_at: rfc3339(run.started_at()),
             ended_at: run.ended_at().map(rfc3339),
             stream_url: run.key.stream_path(),
+            prompt: None,
         }
+    }
+
+    /// The run for a reader who may see what it is about.
+    fn with_prompt(run: &'a DrivenRun) -> Self {
+        let prompt = if run.prompt.is_empty() { None } else { Some(&*run.prompt) };
+        Self { prompt, ..Self::new(run) }
     }
 }
 
@@ -143,7 +157,7 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn submit(&self, incoming: ApiRequest) -> HandlerResult {
         let ApiRequest { caller, mut request, .. } = incoming;
         let Some(workspace) = self.loaded().workspace else {
             return Err(response::error(
@@ -190,7 +204,7 @@ impl Api {
     }
 
     /// Drives a run that the app submitted itself.
-    pub(super) async fn attach(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn attach(&self, incoming: ApiRequest) -> HandlerResult {
         let ApiRequest { caller, mut request, segment: run } = incoming;
         let mut from = Outgoing::new(
             (&self.runs, &self.views),
@@ -252,6 +266,7 @@ impl Api {
             session: None,
             credential: from.credential.clone(),
             table: Arc::new(table),
+            prompt: Box::default(),
             has_past: true,
             past_is_lost,
             trace,
@@ -278,7 +293,7 @@ impl Api {
         &self,
         key: &RunKey,
         credential: &UpstreamCredential,
-    ) -> Answered<reqwest::Response> {
+    ) -> HandlerResult<reqwest::Response> {
         let answer = self
             .runs
             .upstream
@@ -320,7 +335,7 @@ impl Api {
 
     /// The table of a run that is handed over: the tools on offer now, and those of backends that
     /// are away, since the app may have given the run their tools earlier.
-    async fn table(&self, app: &App, backends: Option<Vec<String>>) -> Answered<Table> {
+    async fn table(&self, app: &App, backends: Option<Vec<String>>) -> HandlerResult<Table> {
         self.backends().registry.settled().await;
         let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
         let chosen = choose(&offer, backends)?;
@@ -334,7 +349,7 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn list_runs(&self, incoming: ApiRequest) -> HandlerResult {
         let mut runs = self.runs_of(&incoming, None).await?;
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended_runs = 0;
@@ -342,20 +357,33 @@ impl Api {
             ended_runs += usize::from(run.ended_at().is_some());
             run.ended_at().is_none() || ended_runs <= MAX_ENDED
         });
+        let sees_prompts = self.sees_prompts(&incoming);
         let answer = self.write(&incoming.caller.app.name, move |_| {
-            let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::new(run)).collect();
+            let shown = runs
+                .iter()
+                .map(|run| if sees_prompts { Shown::with_prompt(run) } else { Shown::new(run) });
+            let runs: Vec<Shown<'_>> = shown.collect();
             Ok(response::json(&serde_json::json!({ "runs": runs })))
         });
         Ok(answer.await)
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
-    pub(super) async fn show_run(&self, incoming: ApiRequest) -> Answered {
+    pub(super) async fn show_run(&self, incoming: ApiRequest) -> HandlerResult {
         let runs = self.runs_of(&incoming, Some(&incoming.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
+            Some(run) if self.sees_prompts(&incoming) => {
+                Ok(response::json(&Shown::with_prompt(run)))
+            }
             Some(run) => Ok(response::json(&Shown::new(run))),
             None => Err(no_such_run()),
         }
+    }
+
+    /// Whether the caller may see the first words of prompts. Other programs of the host may have
+    /// the cookie of a session, but not its key: with the cookie alone, no content is shown.
+    fn sees_prompts(&self, incoming: &ApiRequest) -> bool {
+        !incoming.caller.in_session || self.sessions.has_key(incoming.request.headers())
     }
 
     /// The runs that the caller may see, or those with the id `named`. Replicas know of each
@@ -364,7 +392,7 @@ impl Api {
         &self,
         incoming: &ApiRequest,
         named: Option<&str>,
-    ) -> Answered<Vec<Arc<DrivenRun>>> {
+    ) -> HandlerResult<Vec<Arc<DrivenRun>>> {
         let caller = &incoming.caller;
         let headers = incoming.request.headers();
         let sight = Sight::new(&self.runs, caller, headers);
@@ -387,7 +415,10 @@ impl Api {
     }
 
     /// The calls that the caller may see: the running ones, and the last answered ones.
-    pub(super) fn list_calls(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+    pub(super) fn list_calls(
+        &self,
+        ApiRequest { caller, request, .. }: &ApiRequest,
+    ) -> HandlerResult {
         let sight = Sight::new(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
@@ -400,20 +431,24 @@ impl Api {
     }
 
     /// What a call was made with, for the operator.
-    pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
+    pub(super) fn show_call(
+        &self,
+        ApiRequest { caller, segment, .. }: &ApiRequest,
+    ) -> HandlerResult {
         operator_only(caller, "What a call was made with")?;
         let number = segment.parse().ok();
         let Some(call) = number.and_then(|number| self.runs.calls.history.find(number)) else {
             let message = "There is no such call; GET /v1/calls lists them.";
             return Err(response::error(Code::NotFound, message));
         };
-        let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
+        let HistoryEntry { arguments, answer, progress, .. } = &call;
+        let texts = CallTexts { arguments, answer, progress };
         Ok(response::json(&texts))
     }
 }
 
 /// The body of an attachment. An empty one leaves all choices to the bridge.
-async fn attach_body(request: &mut Request<Incoming>) -> Answered<Attach> {
+async fn attach_body(request: &mut Request<Incoming>) -> HandlerResult<Attach> {
     if request.body().is_end_stream() {
         return Ok(Attach::default());
     }
@@ -430,7 +465,7 @@ fn accepted(run: &DrivenRun) -> Response<Body> {
 
 /// The run, if it is `app`'s. Another app gets the answer for a run that there is not: it must not
 /// learn that there is one.
-fn show_if_own(run: &DrivenRun, app: &App) -> Answered {
+fn show_if_own(run: &DrivenRun, app: &App) -> HandlerResult {
     if run.app == app.name { Ok(response::json(&Shown::new(run))) } else { Err(no_such_run()) }
 }
 

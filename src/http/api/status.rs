@@ -147,7 +147,7 @@ pub(crate) struct Upstream {
 pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// `connecting`, `starting`, `ready`, `idle`, `degraded` or `down`.
+    /// `connecting`, `starting`, `ready`, `idle`, `degraded`, `down` or `disabled`.
     pub(crate) state: String,
     /// What it needs of a person: `login` (`mantyx-bridge login NAME`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,6 +258,9 @@ pub(crate) struct Approvals {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Config {
+    /// The path of bridge.yaml, for the operator; `null` if the bridge was started without one.
+    #[serde(default)]
+    file: Option<String>,
     /// When the bridge last took bridge.yaml over.
     loaded_at: String,
     /// What the bridge has not taken over since; `null` if it took everything. The operator reads
@@ -301,6 +304,7 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
+            file: if caller.is_operator { file(api) } else { None },
             loaded_at: rfc3339(loaded.at),
             last_error: loaded.flaw.map(|flaw| {
                 if caller.is_operator { flaw.to_string() } else { flaw.for_apps().to_owned() }
@@ -312,6 +316,12 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     };
     daemon.problems = problems::all(api, caller, &daemon, backends);
     daemon
+}
+
+/// The path of bridge.yaml.
+fn file(api: &Api) -> Option<String> {
+    let file = &api.facts.doctor.as_ref()?.file;
+    Some(std::path::absolute(file).as_ref().unwrap_or(file).display().to_string())
 }
 
 /// What the runs of `app` are given, or those of each app.

@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::status::words;
 use super::{
-    Answered, Api, ApiRequest, Caller, Code, bad_request, names, no_backend, response, status,
+    Api, ApiRequest, Caller, Code, HandlerResult, bad_request, names, no_backend, response, status,
     unknown_backend,
 };
 use crate::backend::registry::Snapshot;
@@ -113,7 +113,7 @@ impl Pinned {
             digest: review.digest.clone(),
             findings: findings.collect(),
             damaged: words(caller, review.damaged.as_deref().map(str::to_owned), DAMAGED),
-            unkept: words(caller, snapshot.unkept.clone(), UNKEPT),
+            unkept: words(caller, snapshot.pins_error.clone(), UNKEPT),
         }
     }
 }
@@ -133,7 +133,7 @@ impl Found {
 
 impl Api {
     /// The pins of the backends that the caller may use; for the operator, of all backends.
-    pub(super) fn trust(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
+    pub(super) fn trust(&self, ApiRequest { caller, .. }: &ApiRequest) -> HandlerResult {
         let all_rights = &Rights::default();
         let rights = if caller.is_operator { all_rights } else { caller.app.rights.as_ref() };
         let all = names(&self.backends().registry.offer());
@@ -151,7 +151,7 @@ impl Api {
     }
 
     /// Accepts a backend as the operator has looked at it.
-    pub(super) async fn accept(&self, mut incoming: ApiRequest) -> Answered {
+    pub(super) async fn accept(&self, mut incoming: ApiRequest) -> HandlerResult {
         if !incoming.caller.is_operator {
             return Err(response::error(
                 Code::OperatorOnly,
@@ -195,8 +195,8 @@ impl Api {
         })?;
         info!(backend = %name, "the operator has accepted what the backend shows");
         // If the disk is slow, the answer says so instead of waiting on.
-        let on_disk =
-            registry.wait_for(|registry| if registry.is_kept(name) { Some(()) } else { None });
+        let on_disk = registry
+            .wait_for(|registry| if registry.pins_are_settled(name) { Some(()) } else { None });
         let in_time = timeout(PATIENCE, on_disk).await.is_ok();
         let Some(mut pinned) = self.pinned(name, &incoming.caller) else {
             return Err(unknown_backend(name.to_string(), &all));

@@ -20,7 +20,7 @@ use tracing::{error, warn};
 use super::redirect::{self, Redirect};
 use super::route::Opened;
 use super::{
-    Answered, Body, Caller, Code, Resource, RunKey, RunKind, RunStore, Workspace, response,
+    Body, Caller, Code, HandlerResult, Resource, RunKey, RunKind, RunStore, Workspace, response,
 };
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
@@ -88,7 +88,7 @@ impl<'a> Outgoing<'a> {
     /// Checks again what the request may do, once its body is there. A body can take an hour to
     /// arrive. Meanwhile the app may be removed or get another token or credential, and the path's
     /// target may turn out to be another app's. The error is the refusal, for the app.
-    pub fn renew(&mut self, headers: &HeaderMap) -> Answered<()> {
+    pub fn renew(&mut self, headers: &HeaderMap) -> HandlerResult<()> {
         self.caller.app = may_still(self.runs, &self.caller.app, &self.resource)?;
         self.credential = credential(self.runs, &self.caller, headers);
         Ok(())
@@ -96,7 +96,7 @@ impl<'a> Outgoing<'a> {
 
     /// Looks up what other replicas know of the path's target, and refuses another app's. The
     /// bridge must not ask MANTYX for that, since the bridge's own credential would open it.
-    pub(super) async fn learn(&self) -> Answered<()> {
+    pub(super) async fn learn(&self) -> HandlerResult<()> {
         let Resource { workspace, ids, .. } = &self.resource;
         self.learn_of(workspace, ids).await?;
         // The answer does not reveal that the thing exists.
@@ -109,7 +109,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Looks up what other replicas know of the runs or sessions `ids`.
-    pub async fn learn_of(&self, workspace: &Workspace, ids: &[String]) -> Answered<()> {
+    pub async fn learn_of(&self, workspace: &Workspace, ids: &[String]) -> HandlerResult<()> {
         let Err(error) = self.runs.learn(workspace, ids, &self.credential).await else {
             return Ok(());
         };
@@ -194,7 +194,7 @@ impl<'a> Outgoing<'a> {
     /// The run that the bridge drives for this caller, if there is one. Where callers bring their
     /// own credential, the bridge asks MANTYX whether it opens the run, unless MANTYX has recently
     /// said so. The error is MANTYX's refusal, for the app.
-    pub async fn own_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
+    pub async fn own_run(&self, key: &RunKey) -> HandlerResult<Option<Arc<DrivenRun>>> {
         if let Some(run) = self.vouched_run(key).await? {
             return Ok(Some(run));
         }
@@ -206,7 +206,7 @@ impl<'a> Outgoing<'a> {
     /// The run, among those that this replica drives or can take over now, once MANTYX has said
     /// that the caller's credential opens it. Without that question, one person could read
     /// another's run in an app whose people bring their own credentials.
-    async fn vouched_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
+    async fn vouched_run(&self, key: &RunKey) -> HandlerResult<Option<Arc<DrivenRun>>> {
         let app = &self.caller.app.name;
         // Read in this order: a run that is resumed in between is then found among the driven ones.
         let awaits_credential = self.runs.awaits_credential(key, app);
@@ -216,7 +216,7 @@ impl<'a> Outgoing<'a> {
         }
         self.vouch(run.as_ref(), key).await?;
         if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
-            self.runs.claim_waiting(key, app, &self.credential).await.map_err(|error| {
+            self.runs.take_waiting_run(key, app, &self.credential).await.map_err(|error| {
                 warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
                 away(self.runs)
             })?;
@@ -225,7 +225,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Like [`Self::own_run`]; for an agent run of an eval, the eval.
-    pub async fn own_run_or_eval(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
+    pub async fn own_run_or_eval(&self, key: &RunKey) -> HandlerResult<Option<Arc<DrivenRun>>> {
         if let Some(run) = self.own_run(key).await? {
             return Ok(Some(run));
         }
@@ -242,7 +242,7 @@ impl<'a> Outgoing<'a> {
 
     /// Asks MANTYX whether the caller's credential opens `run`, whose key is `key`, unless that is
     /// known.
-    async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> Answered<()> {
+    async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> HandlerResult<()> {
         let credential = &self.credential;
         let vouched_for = match run {
             Some(run) => self.runs.context.may_be_told(run, credential),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::forward::{ASK_WITHIN, away};
-use super::{Answered, Body, Code, Outgoing, id_in, response};
+use super::{Body, Code, HandlerResult, Outgoing, id_in, response};
 use crate::error_chain::error_chain;
 use crate::model::ids::as_segment;
 use crate::model::spec::{InjectError, Injected, SpecError};
@@ -56,6 +56,8 @@ struct SpecAnswer {
     text: Bytes,
     /// The tools that the spec got.
     table: Table,
+    /// The first words of the run's prompt.
+    prompt: Box<str>,
 }
 
 impl Outgoing<'_> {
@@ -65,7 +67,7 @@ impl Outgoing<'_> {
         workspace: Workspace,
         kind: RunKind,
         request: Request<Incoming>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let submission = self.read_submission(request, false).await?;
         let plan = self.plan(kind, &submission).await?;
         // The plan may have waited for its turn.
@@ -77,12 +79,12 @@ impl Outgoing<'_> {
         &mut self,
         workspace: Workspace,
         request: Request<Incoming>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let submission = self.read_submission(request, false).await?;
         let app = self.caller.app.name.clone();
         let (injected, tools) = self.plan(RunKind::Agent, &submission).await?.unzip();
         self.renew(&submission.parts.headers)?;
-        let SpecAnswer { response, text, table } =
+        let SpecAnswer { response, text, table, .. } =
             self.send_spec(&submission.parts, submission.body, injected).await?;
         let session: Option<SessionId> =
             if response.status().is_success() { id_in(&text, "sessionId") } else { None };
@@ -115,7 +117,7 @@ impl Outgoing<'_> {
         workspace: Workspace,
         id: SessionId,
         request: Request<Incoming>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let got_tools = gave_tools(self.runs.session(&workspace, &id).as_deref());
         let submission = self.read_submission(request, got_tools).await?;
         let plan = self.plan_message(&workspace, &id, &submission).await?;
@@ -133,7 +135,7 @@ impl Outgoing<'_> {
         workspace: &Workspace,
         id: &SessionId,
         submission: &Submission,
-    ) -> Answered<Plan> {
+    ) -> HandlerResult<Plan> {
         let session = self.runs.session(workspace, id);
         let got_tools = gave_tools(session.as_deref());
         let gives_nothing = self.gives_nothing(&submission.selection);
@@ -161,18 +163,19 @@ impl Outgoing<'_> {
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
     /// catalogs have changed since, the run gets new refs.
-    async fn follow(&self, spec: Spec, session: Arc<Session>) -> Answered<Plan> {
+    async fn follow(&self, spec: Spec, session: Arc<Session>) -> HandlerResult<Plan> {
         let offer = self.offer();
         if !session.table.differs_from(&offer) {
             let (body, table) = (spec.untouched(), Table::clone(&session.table));
             let counts = std::collections::BTreeMap::new();
-            return Ok(Some((Injected { body, table, counts }, None)));
+            let prompt = Box::default();
+            return Ok(Some((Injected { body, table, counts, prompt }, None)));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let bytes = remembered.len() + size(&offer);
         let injected = self
             .views
-            .work_if_large(&self.caller.app.name, bytes, move || -> Answered<Injected> {
+            .work_if_large(&self.caller.app.name, bytes, move || -> HandlerResult<Injected> {
                 let spec = spec.with_tools(&remembered)?;
                 Ok(spec.inject(&offer, &session.selection)?)
             })
@@ -181,7 +184,11 @@ impl Outgoing<'_> {
     }
 
     /// Parses a spec.
-    async fn read_spec(&self, kind: RunKind, body: Bytes) -> Answered<Result<Spec, SpecError>> {
+    async fn read_spec(
+        &self,
+        kind: RunKind,
+        body: Bytes,
+    ) -> HandlerResult<Result<Spec, SpecError>> {
         let (app, size) = (&self.caller.app.name, body.len());
         Ok(self.views.work_if_large(app, size, move || Spec::read(kind, body)).await?)
     }
@@ -205,7 +212,7 @@ impl Outgoing<'_> {
         &mut self,
         request: Request<Incoming>,
         got_tools: bool,
-    ) -> Answered<Submission> {
+    ) -> HandlerResult<Submission> {
         // Without its owner on record, another replica would give the run to any app that asks.
         if !self.runs.database_is_back().await {
             return Err(away(self.runs));
@@ -226,7 +233,7 @@ impl Outgoing<'_> {
         Ok(Submission { parts, body, selection, is_encoded })
     }
 
-    async fn plan(&self, kind: RunKind, submission: &Submission) -> Answered<Plan> {
+    async fn plan(&self, kind: RunKind, submission: &Submission) -> HandlerResult<Plan> {
         if submission.is_encoded {
             return Ok(None);
         }
@@ -237,13 +244,13 @@ impl Outgoing<'_> {
         }
     }
 
-    async fn plan_for(&self, spec: Spec, submission: &Submission) -> Answered<Plan> {
+    async fn plan_for(&self, spec: Spec, submission: &Submission) -> HandlerResult<Plan> {
         let selection = submission.selection.clone();
         let bytes = submission.body.len() + size(&self.offer());
         let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
         let plan = self
             .views
-            .work_if_large(&self.caller.app.name, bytes, move || -> Answered<_> {
+            .work_if_large(&self.caller.app.name, bytes, move || -> HandlerResult<_> {
                 Ok((spec.inject(&runs.calls.offer_for(&app), &selection)?, spec.tools()))
             })
             .await??;
@@ -257,9 +264,9 @@ impl Outgoing<'_> {
         plan: Plan,
         (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
-    ) -> Answered {
+    ) -> HandlerResult {
         let injected = plan.map(|(injected, _)| injected);
-        let SpecAnswer { response, text, table } =
+        let SpecAnswer { response, text, table, prompt } =
             self.send_spec(&submission.parts, submission.body, injected).await?;
         if !response.status().is_success() {
             return Ok(response);
@@ -283,6 +290,7 @@ impl Outgoing<'_> {
             session,
             credential: self.credential.clone(),
             table: Arc::new(table),
+            prompt,
             has_past: false,
             past_is_lost: false,
             trace: self.runs.context.traces.context(trace(&submission.parts.headers)),
@@ -311,21 +319,23 @@ impl Outgoing<'_> {
         parts: &Parts,
         body: Bytes,
         injected: Option<Injected>,
-    ) -> Answered<SpecAnswer> {
+    ) -> HandlerResult<SpecAnswer> {
         let Some(injected) = injected else {
             let (response, text) = self.exchange(parts, vec![body]).await?;
-            return Ok(SpecAnswer { response, text, table: Table::empty() });
+            let (table, prompt) = (Table::empty(), Box::default());
+            return Ok(SpecAnswer { response, text, table, prompt });
         };
         // A restart would lose the run, and leave its calls without answers.
         if self.runs.disk_fails() && !injected.table.is_empty() {
             return Err(away(self.runs));
         }
         let counts = injected_header(&injected);
-        let (mut response, text) = self.exchange(parts, injected.body).await?;
+        let Injected { body, table, prompt, .. } = injected;
+        let (mut response, text) = self.exchange(parts, body).await?;
         if response.status().is_success() {
             response.headers_mut().insert(INJECTED, counts);
         }
-        Ok(SpecAnswer { response, text, table: injected.table })
+        Ok(SpecAnswer { response, text, table, prompt })
     }
 
     /// Ends a session at MANTYX that a restart would lose, or of which other replicas cannot know:
@@ -351,7 +361,11 @@ impl Outgoing<'_> {
     }
 
     /// Sends a body and reads the short answer: returns the answer for the app, and its text.
-    async fn exchange(&self, parts: &Parts, body: Vec<Bytes>) -> Answered<(Response<Body>, Bytes)> {
+    async fn exchange(
+        &self,
+        parts: &Parts,
+        body: Vec<Bytes>,
+    ) -> HandlerResult<(Response<Body>, Bytes)> {
         let (parts, body) = in_time(self.forward_bytes(parts, body)).await?.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
@@ -368,7 +382,7 @@ impl Outgoing<'_> {
 /// MANTYX's answer, within `ANSWER_WITHIN`. The limit covers only this wait, not the whole request:
 /// once MANTYX has answered, the bridge records the effect and drives the run, however long that
 /// takes.
-async fn in_time(answer: impl Future<Output = Response<Body>>) -> Answered {
+async fn in_time(answer: impl Future<Output = Response<Body>>) -> HandlerResult {
     timeout(ANSWER_WITHIN, answer).await.map_err(|_late| {
         warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
         let message = "MANTYX has not answered for too long. The request may have taken effect; \

@@ -125,11 +125,16 @@ const MINUTES: Duration = Duration::from_secs(300);
 
 #[tokio::test]
 async fn a_connection_is_used_again_for_less_time_than_its_server_waits() {
-    for (head, reused, too_old) in [
-        ("", 800, 1000),
-        ("Keep-Alive: timeout=5\r\n", 3900, 4100),
-        ("Keep-Alive: timeout=30, max=100\r\n", 28_900, 29_100),
-        ("Keep-Alive: timeout=2\r\n", 800, 1000),
+    struct Case {
+        head: &'static str,
+        reused: u64,
+        too_old: u64,
+    }
+    for Case { head, reused, too_old } in [
+        Case { head: "", reused: 800, too_old: 1000 },
+        Case { head: "Keep-Alive: timeout=5\r\n", reused: 3900, too_old: 4100 },
+        Case { head: "Keep-Alive: timeout=30, max=100\r\n", reused: 28_900, too_old: 29_100 },
+        Case { head: "Keep-Alive: timeout=2\r\n", reused: 800, too_old: 1000 },
     ] {
         let server = Server::start(head, MINUTES).await;
         let client = http_client::new();

@@ -17,18 +17,31 @@ fn file_without_certificate_or_key_is_told_by_its_name() {
     let encrypted =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\naGk=\n-----END ENCRYPTED PRIVATE KEY-----";
     let broken_key = "-----BEGIN PRIVATE KEY-----\naGk=\n-----END PRIVATE KEY-----\n";
-    for (flaw, variant, fact) in [
-        (flaw(Some(no_pem), None), "Authority(", "no certificate"),
-        (flaw(Some(broken), None), "Authority(", "bad"),
-        (flaw(None, Some((no_pem, SERVER))), "Certificate(", "no certificate"),
-        (flaw(None, Some((broken, SERVER))), "Certificate(", "bad"),
-        (flaw(None, Some((SERVER, no_pem))), "Key(", "no private key"),
-        (flaw(None, Some((SERVER, encrypted))), "Key(", "passphrase"),
-        (flaw(None, Some((SERVER, broken_key))), "Key(", "no key"),
-        (flaw(None, Some((SERVER, CLIENT))), "Key(", "another certificate"),
+    struct Case {
+        flaw: TlsFlaw,
+        variant: &'static str,
+        fact: &'static str,
+    }
+    for Case { flaw, variant, fact } in [
+        Case { flaw: flaw(Some(no_pem), None), variant: "Authority(", fact: "no certificate" },
+        Case { flaw: flaw(Some(broken), None), variant: "Authority(", fact: "bad" },
+        Case {
+            flaw: flaw(None, Some((no_pem, SERVER))),
+            variant: "Certificate(",
+            fact: "no certificate",
+        },
+        Case { flaw: flaw(None, Some((broken, SERVER))), variant: "Certificate(", fact: "bad" },
+        Case { flaw: flaw(None, Some((SERVER, no_pem))), variant: "Key(", fact: "no private key" },
+        Case { flaw: flaw(None, Some((SERVER, encrypted))), variant: "Key(", fact: "passphrase" },
+        Case { flaw: flaw(None, Some((SERVER, broken_key))), variant: "Key(", fact: "no key" },
+        Case {
+            flaw: flaw(None, Some((SERVER, CLIENT))),
+            variant: "Key(",
+            fact: "another certificate",
+        },
     ] {
         let text = format!("{flaw:?}");
-        assert!(text.starts_with(variant) && text.contains(fact), "{text}");
+        assert!(text.starts_with(variant) && text.contains(fact), "{variant} {fact}: {text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
 }

@@ -174,3 +174,28 @@ fn memory_is_given_back_after_a_large_frame() {
     frame.clear();
     assert!(frame.is_empty() && frame.0.capacity() <= LARGE);
 }
+
+/// A file as the first version wrote it whose files are still read: a head, and a frame that sets
+/// one key and removes another.
+#[test]
+fn bytes_of_an_earlier_version_are_read_and_still_written() {
+    #[rustfmt::skip]
+    const FILE: [&[u8]; 7] = [
+        b"mantyxj\x02\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xde\x0f\xd4\x73",
+        b"\xf5\xfa\xfb\xfe\x26\0\0\0\x05\0\0\0\0\0\0\0",
+        b"\0\x68\xe5\xcf\x8b\x01\0\0\x32\xe3\x69\xd0\xcc\x54\x66\x23",
+        b"\x0a\0\0\0\x03\0\0\0", b"\"upstream\"\"u\"",
+        b"\x09\0\0\0\xff\xff\xff\xff", b"{\"run\":7}",
+    ];
+    let file = FILE.concat();
+    let contents = read(&file).expect("it is of no later version");
+    assert_eq!((contents.flaw, contents.end), (None, file.len()));
+    assert_eq!((contents.first, contents.noted), (Some(5), 1_700_000_000_000));
+    let entries: Vec<_> = contents.entries().collect();
+    let expected: [Entry<'_>; 2] = [(b"\"upstream\"", Some(b"\"u\"")), (b"{\"run\":7}", None)];
+    assert_eq!(entries, expected);
+    let mut frame = Frame::new();
+    expected.into_iter().for_each(|(key, value)| frame.set(key, value));
+    let written = [file_head(5, 0).as_slice(), frame.bytes(5, 1_700_000_000_000)].concat();
+    assert_eq!(written, file);
+}

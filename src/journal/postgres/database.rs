@@ -42,8 +42,8 @@ pub(super) type Queried<T = ()> = Result<T, DatabaseError>;
 /// The keys and the values of records.
 pub(super) type Records = Vec<(RowKey, Vec<u8>)>;
 
-/// The runs that a replica has claimed, with their new epochs.
-pub(super) type Claimed = Vec<(Slot, i64)>;
+/// Runs that a replica owns, with their epochs.
+pub(super) type OwnedRuns = Vec<(Slot, i64)>;
 
 /// The parameters of a statement.
 type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -412,21 +412,21 @@ impl Database {
 
     /// Makes `member`, which has these `backends`, the owner of some runs of `dead` replicas, or of
     /// none; with their new epochs.
-    pub(super) async fn claim(
+    pub(super) async fn take_over(
         &self,
         member: Member,
         dead: &[Uuid],
         backends: &[String],
-    ) -> Queried<Claimed> {
+    ) -> Queried<OwnedRuns> {
         let values: Values<'_> =
             &[&member.id, &member.generation, &self.group, &dead, &BITE, &backends];
-        runs(&self.query(include_str!("sql/claim.sql"), values).await?)
+        runs(&self.query(include_str!("sql/take_over.sql"), values).await?)
     }
 
     /// Makes `member` the owner of the run `name` if that waits for the credential of its app.
-    pub(super) async fn claim_waiting(&self, member: Member, name: Id) -> Queried<Claimed> {
+    pub(super) async fn take_waiting_run(&self, member: Member, name: Id) -> Queried<OwnedRuns> {
         let values: Values<'_> = &[&member.id, &member.generation, &self.group, &name.as_slice()];
-        runs(&self.query(include_str!("sql/claim_waiting.sql"), values).await?)
+        runs(&self.query(include_str!("sql/take_waiting_run.sql"), values).await?)
     }
 
     /// The records of these runs.
@@ -442,13 +442,13 @@ impl Database {
         records(&self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
-    /// The runs that `member` owns, with their epochs, except for those in `driven`: a claim
+    /// The runs that `member` owns, with their epochs, except for those in `driven`: a takeover
     /// without an answer has made them its own.
-    pub(super) async fn claimed(&self, member: Member, driven: Claimed) -> Queried<Claimed> {
+    pub(super) async fn owned_runs(&self, member: Member, driven: OwnedRuns) -> Queried<OwnedRuns> {
         let (slots, epochs): (Vec<i64>, Vec<i64>) =
             driven.iter().map(|(slot, epoch)| (number(slot), *epoch)).unzip();
         let values: Values<'_> = &[&member.id, &slots, &epochs];
-        runs(&self.query(include_str!("sql/claimed.sql"), values).await?)
+        runs(&self.query(include_str!("sql/owned_runs.sql"), values).await?)
     }
 
     /// The records with these ids, and those of the runs with these names.
@@ -553,7 +553,7 @@ fn records(rows: &[ResultRow]) -> Queried<Records> {
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-fn runs(rows: &[ResultRow]) -> Queried<Claimed> {
+fn runs(rows: &[ResultRow]) -> Queried<OwnedRuns> {
     rows.iter().map(|row| Ok((slot(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 

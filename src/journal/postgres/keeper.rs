@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::database::{Beat, Claimed, DatabaseError, Member, Queried};
+use super::database::{Beat, DatabaseError, Member, OwnedRuns, Queried};
 use super::membership::{BEAT, Peers};
 use super::rows::id_of;
 use super::{Database, Event, Postgres, Replica};
@@ -34,8 +34,8 @@ pub struct Keeper {
     replica: Arc<Replica>,
     peers: Peers,
     database: Option<Database>,
-    /// A claim may have succeeded without an answer.
-    claim_in_doubt: bool,
+    /// A takeover may have succeeded without an answer.
+    takeover_in_doubt: bool,
     /// The replicas of the last heartbeat.
     members: HashSet<Uuid>,
 }
@@ -46,7 +46,7 @@ impl Keeper {
             replica,
             peers: Peers::default(),
             database: None,
-            claim_in_doubt: false,
+            takeover_in_doubt: false,
             members: <_>::default(),
         }
     }
@@ -71,9 +71,9 @@ impl Keeper {
 
     /// One heartbeat, and what it shows. After an error, the next one has a new connection.
     ///
-    /// `turn_start` is the time before the heartbeat was sent, and the lease counts from then. If
-    /// it counted from the answer, a slow answer would have this replica dispatch calls after
-    /// others took over its runs.
+    /// `turn_start` is the time before the heartbeat was sent, and the dispatch window counts from
+    /// then. If it counted from the answer, a slow answer would have this replica dispatch calls
+    /// after others took over its runs.
     async fn turn(&mut self, turn_start: Duration, leaving: &CancellationToken) -> Queried {
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
@@ -89,7 +89,7 @@ impl Keeper {
             Some(member) => match send_heartbeat(&database, member).await? {
                 None => self.replica.leave_place(member).await,
                 Some(beats) => {
-                    self.replica.lease.extend(turn_start);
+                    self.replica.dispatch_window.extend(turn_start);
                     // A heartbeat is a write, too. There may be no other one that shows this.
                     self.replica.shared.note_success();
                     self.replica.group.lock().clone_from(&beats);
@@ -124,7 +124,7 @@ impl Keeper {
     async fn join(&self, database: &Database, turn_start: Duration) -> Queried {
         let replica = &self.replica;
         let ids_of_group = [Key::Upstream, Key::Lost].map(|key| id_of(&key));
-        let mut records = Live::of_rows(database.find(&ids_of_group, &[]).await?).kept();
+        let mut records = Live::of_rows(database.find(&ids_of_group, &[]).await?).records();
         if let Some(other) = records.upstream.take_if(|url| *url != replica.upstream) {
             return Err(DatabaseError::OtherUpstream(other));
         }
@@ -132,7 +132,7 @@ impl Keeper {
         *replica.doubt.lock() = facts.doubt();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let member = database.join(&host).await?;
-        replica.lease.extend(turn_start);
+        replica.dispatch_window.extend(turn_start);
         let group = &replica.settings.group;
         info!(group, host, replica = %member.id, "joined the group of replicas");
         replica.events.send(Event::Joined(records)).await.ok();
@@ -145,11 +145,11 @@ impl Keeper {
     ///
     /// 1. Each dead replica is fenced. Without the fence, one that only was slow could still write,
     ///    and a call would be dispatched by two drivers.
-    /// 2. Claims without an answer are looked up: their runs would otherwise have an owner that
+    /// 2. Takeovers without an answer are looked up: their runs would otherwise have an owner that
     ///    does not drive them.
     /// 3. Long calls and requests of replicas that are gone are inherited.
-    /// 4. Runs are claimed until there are none left. The rows of the dead go last, as a claim
-    ///    tells by them which runs are free.
+    /// 4. Runs are taken over until there are none left. The rows of the dead go last, as a
+    ///    takeover tells by them which runs are free.
     async fn take_over(
         &mut self,
         database: &Database,
@@ -163,32 +163,32 @@ impl Keeper {
             database.fence(beat).await?;
         }
         let dead_ids: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
-        self.claim_in_doubt |= replica.claim_in_doubt.swap(false, Ordering::Relaxed);
-        // Until the claims below have been answered, they are in doubt, too.
-        if std::mem::replace(&mut self.claim_in_doubt, true) {
+        self.takeover_in_doubt |= replica.takeover_in_doubt.swap(false, Ordering::Relaxed);
+        // Until the takeovers below have been answered, they are in doubt, too.
+        if std::mem::replace(&mut self.takeover_in_doubt, true) {
             let epochs = replica.owned_epochs();
-            self.adopt(database, database.claimed(member, epochs).await?).await?;
+            self.adopt(database, database.owned_runs(member, epochs).await?).await?;
         }
         // What is not of a run is looked at only when a replica is gone.
         if !dead_ids.is_empty() || self.members != members {
             let inherited = database.inherit(member, &dead_ids).await?;
-            replica.events.send(Event::TakenOver(Live::of_rows(inherited).kept())).await.ok();
+            replica.events.send(Event::TakenOver(Live::of_rows(inherited).records())).await.ok();
             self.members = members;
         }
         loop {
             let backends: Vec<String> = replica.backends.lock().keys().cloned().collect();
-            let claimed = database.claim(member, &dead_ids, &backends).await?;
-            if claimed.is_empty() {
+            let dead_runs = database.take_over(member, &dead_ids, &backends).await?;
+            if dead_runs.is_empty() {
                 database.bury(&dead_ids).await?;
-                self.claim_in_doubt = false;
+                self.takeover_in_doubt = false;
                 return Ok(());
             }
-            self.adopt(database, claimed).await?;
+            self.adopt(database, dead_runs).await?;
         }
     }
 
     /// Hands on the records of runs that are this replica's now.
-    async fn adopt(&self, database: &Database, runs: Claimed) -> Queried {
+    async fn adopt(&self, database: &Database, runs: OwnedRuns) -> Queried {
         if runs.is_empty() {
             return Ok(());
         }
@@ -203,14 +203,14 @@ impl Keeper {
 
 impl Replica {
     /// The runs that this replica owns, with their epochs.
-    fn owned_epochs(&self) -> Claimed {
+    fn owned_epochs(&self) -> OwnedRuns {
         let epochs = self.epochs.lock();
         epochs.iter().filter_map(|(slot, epoch)| Some((*slot, (*epoch)?))).collect()
     }
 }
 
-/// Sends a heartbeat, which is tried again before the lease has run out, however long other
-/// statements may take.
+/// Sends a heartbeat, which is tried again before the dispatch window has closed, however long
+/// other statements may take.
 async fn send_heartbeat(database: &Database, member: Member) -> Queried<Option<Vec<Beat>>> {
     timeout(ANSWERS_WITHIN, database.beat(member))
         .await

@@ -16,7 +16,7 @@ use crate::model::maps::HashMap;
 pub(super) const BEAT: Duration = Duration::from_secs(2);
 /// For how long after its last heartbeat a replica dispatches calls. Less than [`DEAD`], so that
 /// the replica has stopped before others take over.
-const LEASE: Duration = Duration::from_secs(8);
+const WINDOW: Duration = Duration::from_secs(8);
 /// A database that has not answered for this long counts as away.
 const LATE: Duration = Duration::from_secs(5);
 /// A replica that has not been heard for this long is dead.
@@ -24,13 +24,13 @@ const DEAD: Duration = Duration::from_secs(10);
 
 /// Until when this replica may dispatch calls.
 #[derive(Debug, Default)]
-pub struct Lease(AtomicU64);
+pub struct DispatchWindow(AtomicU64);
 
-impl Lease {
-    /// A heartbeat was written that was sent at `sent_at`. The lease counts from there: the others
+impl DispatchWindow {
+    /// A heartbeat was written that was sent at `sent_at`. The window counts from there: the others
     /// may have seen this heartbeat at once, although its answer took long.
     pub(super) fn extend(&self, sent_at: Duration) {
-        self.0.store(millis_of(sent_at + LEASE), Ordering::Release);
+        self.0.store(millis_of(sent_at + WINDOW), Ordering::Release);
     }
 
     pub(super) fn end(&self) {
@@ -43,7 +43,7 @@ impl Lease {
 
     /// Whether heartbeats come through: at most one is missing.
     pub(super) fn is_fresh(&self, now: Duration) -> bool {
-        self.holds(now + LEASE.saturating_sub(LATE))
+        self.holds(now + WINDOW.saturating_sub(LATE))
     }
 }
 
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn a_lease_begins_before_its_heartbeat_was_sent() {
-        let lease = Lease::default();
+        let window = DispatchWindow::default();
         let at = Duration::from_secs;
-        assert!(!lease.holds(at(1)));
-        lease.extend(at(100));
-        assert!(lease.holds(at(107)) && !lease.holds(at(108)));
-        assert!(lease.is_fresh(at(104)) && !lease.is_fresh(at(105)));
-        lease.end();
-        assert!(!lease.holds(at(101)));
+        assert!(!window.holds(at(1)));
+        window.extend(at(100));
+        assert!(window.holds(at(107)) && !window.holds(at(108)));
+        assert!(window.is_fresh(at(104)) && !window.is_fresh(at(105)));
+        window.end();
+        assert!(!window.holds(at(101)));
     }
 }

@@ -1,6 +1,6 @@
 //! What a caller asks of the records while it waits.
 //!
-//! Must not: write a record; `claim_waiting` changes the owner of a run, as the keeper does.
+//! Must not: write a record; `take_waiting_run` changes the owner of a run, as the keeper does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::database::{Claimed, Queried, Records};
+use super::database::{OwnedRuns, Queried, Records};
 use super::rows::{Id, id_of, name};
 use super::{AGAIN, Database, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
-    CallKey, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
+    CallKey, Key, LongRecord, RequestKey, RequestRecord, Slot, StoredRecords, StoredRun,
 };
 use crate::model::{CallId, RunKey, RunKind, Workspace};
 
@@ -43,7 +43,7 @@ impl Replica {
 
     /// What the group knows of the run or the session with the id `id` in `workspace`. The id alone
     /// does not tell which of them it names, so all records that it may have are asked for at once.
-    pub async fn find(&self, workspace: &Workspace, id: &str) -> Queried<Kept> {
+    pub async fn find(&self, workspace: &Workspace, id: &str) -> Queried<StoredRecords> {
         let owners = ["agent-runs", "eval-runs", "agent-sessions"]
             .map(|kind| Key::Owner((workspace.clone(), kind.to_owned(), id.to_owned())));
         let session = Key::Session((workspace.clone(), id.into()));
@@ -58,7 +58,7 @@ impl Replica {
 
     /// The runs that other replicas drive, or those of them with the id `run_id`, which may have
     /// ended.
-    pub async fn runs_elsewhere(&self, run_id: Option<&str>) -> Queried<Vec<KeptRun>> {
+    pub async fn runs_elsewhere(&self, run_id: Option<&str>) -> Queried<Vec<StoredRun>> {
         let own = self.member.borrow().map(|member| member.id);
         let records = self
             .with_reader(async |reader: &Database| {
@@ -72,28 +72,28 @@ impl Replica {
     ///
     /// Without an answer of the database, the run may be this replica's, and no driver would run
     /// it. So the keeper is told to look.
-    pub async fn claim_waiting(&self, key: &RunKey) -> Queried<Option<Kept>> {
+    pub async fn take_waiting_run(&self, key: &RunKey) -> Queried<Option<StoredRecords>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
         let records = self
             .with_reader(async |reader| {
-                let runs = reader.claim_waiting(member, name(key)).await?;
+                let runs = reader.take_waiting_run(member, name(key)).await?;
                 self.take_possession(reader, runs).await
             })
             .await
-            .inspect_err(|_| self.claim_in_doubt.store(true, Ordering::Relaxed))?;
+            .inspect_err(|_| self.takeover_in_doubt.store(true, Ordering::Relaxed))?;
         Ok(Some(records).filter(|records| !records.runs.is_empty()))
     }
 
     /// Reads the records of `runs`, which are this replica's now with these epochs, and notes that.
     ///
-    /// The records are read first: if that fails, the claim stays in doubt, and the keeper repeats
-    /// it. The count in `regained` rises before the epochs are known, so that no change of a driver
-    /// from before counts as one of the new owner's.
+    /// The records are read first: if that fails, the takeover stays in doubt, and the keeper
+    /// repeats it. The count in `regained` rises before the epochs are known, so that no change of
+    /// a driver from before counts as one of the new owner's.
     pub(super) async fn take_possession(
         &self,
         database: &Database,
-        runs: Claimed,
-    ) -> Queried<Kept> {
+        runs: OwnedRuns,
+    ) -> Queried<StoredRecords> {
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
         let records = with_routes(database, database.of_runs(&slots).await?).await?;
         {
@@ -108,12 +108,12 @@ impl Replica {
 
     pub async fn long_call(&self, id: &CallId) -> Queried<Option<LongRecord>> {
         let records = self.read(&Key::Long(id.clone())).await?;
-        Ok(Live::of_rows(records).kept().long.pop().map(|(_, record)| record))
+        Ok(Live::of_rows(records).records().long.pop().map(|(_, record)| record))
     }
 
     pub async fn request(&self, key: &RequestKey) -> Queried<Option<RequestRecord>> {
         let records = self.read(&Key::Request(key.clone())).await?;
-        Ok(Live::of_rows(records).kept().requests.pop().map(|(_, record)| record))
+        Ok(Live::of_rows(records).records().requests.pop().map(|(_, record)| record))
     }
 
     async fn read(&self, key: &Key) -> Queried<Records> {
@@ -144,11 +144,11 @@ impl Replica {
 }
 
 /// The records, with the routes that they refer to.
-async fn with_routes(database: &Database, records: Records) -> Queried<Kept> {
+async fn with_routes(database: &Database, records: Records) -> Queried<StoredRecords> {
     let mut live = Live::of_rows(records);
     let ids: Vec<Id> = live.refers().iter().map(id_of).collect();
     if !ids.is_empty() {
         live.add_rows(database.find(&ids, &[]).await?);
     }
-    Ok(live.kept())
+    Ok(live.records())
 }

@@ -2,9 +2,9 @@
 //! is whole is used.
 
 use super::*;
-use crate::model::call::Of;
+use crate::model::call::CallOwner;
 use crate::model::ids::BackendName;
-use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, decide};
+use crate::model::recovery::{LEAST_REMAINING, Recovery, RecoveryFacts, decide};
 
 /// What became of a call, one after another.
 const STAGES: [Stage; 4] = [Stage::Received, Stage::Dispatched, Stage::Answered, Stage::Closed];
@@ -75,10 +75,14 @@ fn overlaps(one: &std::ops::Range<u64>, other: &std::ops::Range<u64>) -> bool {
 }
 
 /// Holds what is read of a file whose bytes `hit` are damaged against what was written.
-fn check(kept: &Kept, written: &Written, hit: &std::ops::Range<u64>) -> Result<(), TestCaseError> {
+fn check(
+    kept: &StoredRecords,
+    written: &Written,
+    hit: &std::ops::Range<u64>,
+) -> Result<(), TestCaseError> {
     let lost = kept.lost.as_ref();
     prop_assert!(lost.is_some(), "it is told");
-    let runs: BTreeMap<u64, &KeptRun> = kept.runs.iter().map(|run| (run.slot.0, run)).collect();
+    let runs: BTreeMap<u64, &StoredRun> = kept.runs.iter().map(|run| (run.slot.0, run)).collect();
     for run in runs.values() {
         prop_assert!(run.record.past_is_lost, "it is read from its beginning");
     }
@@ -90,12 +94,12 @@ fn check(kept: &Kept, written: &Written, hit: &std::ops::Range<u64>) -> Result<(
         let found = run.calls.iter().find(|call| call.key.tool_use.as_str() == format!("tu_{id}"));
         // Of what is not there, the run's log tells.
         let Some(call) = found else { continue };
-        let known = Known {
+        let known = RecoveryFacts {
             stage: call.record.stage,
             attempts: call.record.attempts,
             has_handle: false,
             repeatable: false,
-            budget: LEAST_BUDGET,
+            remaining: LEAST_REMAINING,
         };
         prop_assert!(decide(known) != Recovery::Make, "{slot} {id} {stage:?}");
         let place = &written.places[&(*slot, *id)];
@@ -276,7 +280,7 @@ async fn a_long_call_is_not_made_after_damage() {
     let long = record::LongRecord {
         slot: None,
         app: "default".into(),
-        of: Of::App,
+        of: CallOwner::App,
         tool: "fs_ls".to_owned(),
         backend: BackendName::parse("fs").unwrap(),
         kind: RefKind::McpLocal,

@@ -112,7 +112,7 @@ impl Scene {
     }
 
     /// Begins a process; what it finds.
-    fn start(&mut self) -> Kept {
+    fn start(&mut self) -> StoredRecords {
         self.writer = None;
         let shared = Arc::clone(&self.shared);
         let (writer, kept) = Writer::open(&self.path(), false, MAX_SIZE as u64, shared).unwrap();

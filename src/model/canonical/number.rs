@@ -8,7 +8,10 @@ use std::borrow::Cow;
 /// The double of a JSON number; infinite for a number that is larger than any double. `None` for a
 /// word (`true`, `false`, `null`), an array or an object.
 pub(super) fn double(raw: &str) -> Option<f64> {
-    raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()).then(|| raw.parse().ok()).flatten()
+    if !raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return None;
+    }
+    raw.parse().ok()
 }
 
 /// The text of a double that is finite.

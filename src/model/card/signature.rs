@@ -126,12 +126,16 @@ struct Jws {
 impl Jws {
     fn read(entry: &RawValue) -> Result<Self, WhyNot> {
         let unreadable = WhyNot::Unreadable;
-        let text = |key, why| string_member(entry.get(), key).ok_or(unreadable(why));
-        let decoded = |text: &str, why| BASE64URL.decode(text).map_err(|_odd| unreadable(why));
-        let protected = text("protected", "it has no `protected`")?;
-        let encoded = text("signature", "it has no `signature`")?;
-        let signature = decoded(&encoded, "`signature` is not base64url")?;
-        let header_bytes = decoded(&protected, "`protected` is not base64url")?;
+        let protected =
+            string_member(entry.get(), "protected").ok_or(unreadable("it has no `protected`"))?;
+        let encoded =
+            string_member(entry.get(), "signature").ok_or(unreadable("it has no `signature`"))?;
+        let signature = BASE64URL
+            .decode(&encoded)
+            .map_err(|_odd| unreadable("`signature` is not base64url"))?;
+        let header_bytes = BASE64URL
+            .decode(&protected)
+            .map_err(|_odd| unreadable("`protected` is not base64url"))?;
         let header = std::str::from_utf8(&header_bytes)
             .map_err(|_odd| unreadable("its header is not UTF-8"))?;
         let members =

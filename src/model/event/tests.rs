@@ -98,20 +98,46 @@ fn beginning(event: Option<&str>, data: &str) -> Beginning {
 
 #[test]
 fn the_beginning_of_a_last_event_says_so() {
-    for (event, data, kind, end) in [
-        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, RunEnding::Result),
-        (None, r#"{"seq":8,"type":"error","data":{"error":"yy"#, RunKind::Agent, RunEnding::Error),
-        (None, r#"{"type":"cancelled","seq":8,"data":[1,2"#, RunKind::Agent, RunEnding::Cancelled),
-        (
-            None,
-            r#"{"type":"run_cancelled","seq":8,"report":"yy"#,
-            RunKind::Eval,
-            RunEnding::Cancelled,
-        ),
-        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, RunEnding::Result),
+    struct Case {
+        event: Option<&'static str>,
+        data: &'static str,
+        kind: RunKind,
+        end: RunEnding,
+    }
+    for Case { event, data, kind, end } in [
+        Case {
+            event: Some("result"),
+            data: r#"{"seq":8,"data":{"text":"yy"#,
+            kind: RunKind::Agent,
+            end: RunEnding::Result,
+        },
+        Case {
+            event: None,
+            data: r#"{"seq":8,"type":"error","data":{"error":"yy"#,
+            kind: RunKind::Agent,
+            end: RunEnding::Error,
+        },
+        Case {
+            event: None,
+            data: r#"{"type":"cancelled","seq":8,"data":[1,2"#,
+            kind: RunKind::Agent,
+            end: RunEnding::Cancelled,
+        },
+        Case {
+            event: None,
+            data: r#"{"type":"run_cancelled","seq":8,"report":"yy"#,
+            kind: RunKind::Eval,
+            end: RunEnding::Cancelled,
+        },
+        Case {
+            event: Some("run_completed"),
+            data: r#"{"seq":8,"#,
+            kind: RunKind::Eval,
+            end: RunEnding::Result,
+        },
     ] {
         let read = beginning(event, data);
-        assert!(read.is_known, "{data}");
+        assert!(read.names_type, "{data}");
         assert_eq!(read.event.body, Body::End(kind, end), "{data}");
         assert_eq!(read.event.seq, Some(8), "{data}");
     }
@@ -121,7 +147,7 @@ fn the_beginning_of_a_last_event_says_so() {
 fn a_beginning_without_its_kind_is_not_guessed_at() {
     for data in [r#"{"data":{"type":"result","text":"yy"#, "yyy", "", "[1"] {
         let read = beginning(None, data);
-        assert!(!read.is_known && read.event.body == Body::Other, "{data}");
+        assert!(!read.names_type && read.event.body == Body::Other, "{data}");
         assert_eq!(read.event.seq, Some(7), "by its id: {data}");
     }
 }

@@ -95,14 +95,27 @@ fn definition_that_clients_cannot_read_is_left_out_and_told_with_its_member() {
 #[test]
 fn member_that_is_null_counts_as_left_out() {
     let nulls = r#","title":null,"description":null,"icons":null,"_meta":null"#;
-    for (kind, own, more) in [
-        (Feature::RESOURCE, r#""uri":"x://a""#, r#","size":null,"annotations":null"#),
-        (Feature::TEMPLATE, r#""uriTemplate":"x://{a}""#, r#","mimeType":null"#),
-        (Feature::PROMPT, r#""x":1"#, r#","arguments":null"#),
+    struct Case {
+        kind: Feature,
+        own: &'static str,
+        more: &'static str,
+    }
+    for Case { kind, own, more } in [
+        Case {
+            kind: Feature::RESOURCE,
+            own: r#""uri":"x://a""#,
+            more: r#","size":null,"annotations":null"#,
+        },
+        Case {
+            kind: Feature::TEMPLATE,
+            own: r#""uriTemplate":"x://{a}""#,
+            more: r#","mimeType":null"#,
+        },
+        Case { kind: Feature::PROMPT, own: r#""x":1"#, more: r#","arguments":null"# },
     ] {
         let definition = format!(r#"{{{own},"name":"a_n"{nulls}{more}}}"#);
         let view = view(vec![("a", features(kind, &[&definition]))]);
-        assert_eq!(view.definitions(kind), [format!(r#"{{{own},"name":"a_n"}}"#)]);
+        assert_eq!(view.definitions(kind), [format!(r#"{{{own},"name":"a_n"}}"#)], "{own}");
     }
 }
 
@@ -139,19 +152,24 @@ fn a_digest_changes_with_its_own_kind_alone() {
 
 #[test]
 fn uris_fit_their_templates() {
-    for (template, uri, does) in [
-        ("file:///{path}", "file:///a/b", true),
-        ("file:///{path}", "http:///a", false),
-        ("x://{a}/of/{b}", "x://1/of/2", true),
-        ("x://{a}/of/{b}", "x://1/2", false),
-        ("x://a*[b]/{c}", "x://a*[b]/1", true),
-        ("x://a*[b]/{c}", "x://aab/1", false),
-        ("x://whole", "x://whole", true),
-        ("x://whole", "x://whole/more", false),
-        ("x://{broken", "x://1", true),
-        ("a{x}/{y}/{z}", "a1/2/", true),
-        ("x/{a}/end", "x/1/end/2/end", true),
-        ("x/{a}/end", "x/1/end/2", false),
+    struct Case {
+        template: &'static str,
+        uri: &'static str,
+        does: bool,
+    }
+    for Case { template, uri, does } in [
+        Case { template: "file:///{path}", uri: "file:///a/b", does: true },
+        Case { template: "file:///{path}", uri: "http:///a", does: false },
+        Case { template: "x://{a}/of/{b}", uri: "x://1/of/2", does: true },
+        Case { template: "x://{a}/of/{b}", uri: "x://1/2", does: false },
+        Case { template: "x://a*[b]/{c}", uri: "x://a*[b]/1", does: true },
+        Case { template: "x://a*[b]/{c}", uri: "x://aab/1", does: false },
+        Case { template: "x://whole", uri: "x://whole", does: true },
+        Case { template: "x://whole", uri: "x://whole/more", does: false },
+        Case { template: "x://{broken", uri: "x://1", does: true },
+        Case { template: "a{x}/{y}/{z}", uri: "a1/2/", does: true },
+        Case { template: "x/{a}/end", uri: "x/1/end/2/end", does: true },
+        Case { template: "x/{a}/end", uri: "x/1/end/2", does: false },
     ] {
         assert_eq!(fits(template, uri).is_some(), does, "{template} {uri}");
     }

@@ -35,6 +35,7 @@ pub fn block(json: &str) -> Option<Cow<'_, str>> {
 /// Whether an embedded resource has a text or a blob.
 fn has_content(block: &str) -> bool {
     let Some(resource) = member(block, "resource") else { return false };
-    let has = |key| member(resource.get(), key).is_some_and(|value| value.get() != "null");
-    has("text") || has("blob")
+    ["text", "blob"]
+        .into_iter()
+        .any(|key| member(resource.get(), key).is_some_and(|value| value.get() != "null"))
 }

@@ -11,28 +11,29 @@ const ESCAPE: usize = 6;
 
 /// The JSON `text`, in which U+FFFD stands for each half of a character without its other half.
 pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
-    let mut written = String::new();
-    let mut done = 0;
+    let mut repaired = String::new();
+    // The end of what `repaired` has of the text.
+    let mut copied_to = 0;
     let mut at = 0;
-    while let Some(found) = memchr::memchr(b'\\', text.as_bytes().get(at..).unwrap_or_default()) {
-        let start = at + found;
+    while let Some(offset) = memchr::memchr(b'\\', text.as_bytes().get(at..).unwrap_or_default()) {
+        let start = at + offset;
         let end = start + ESCAPE;
         at = match half(text, start) {
             None => start + 2,
             Some(Half::First) if matches!(half(text, end), Some(Half::Second)) => end + ESCAPE,
             Some(_) => {
-                written.push_str(text.get(done..start).unwrap_or_default());
-                written.push_str("\\ufffd");
-                done = end;
+                repaired.push_str(text.get(copied_to..start).unwrap_or_default());
+                repaired.push_str("\\ufffd");
+                copied_to = end;
                 end
             }
         };
     }
-    if done == 0 {
+    if copied_to == 0 {
         return text.into();
     }
-    written.push_str(text.get(done..).unwrap_or_default());
-    written.into()
+    repaired.push_str(text.get(copied_to..).unwrap_or_default());
+    repaired.into()
 }
 
 /// Which half of a character an escape stands for.

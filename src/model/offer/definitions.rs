@@ -25,16 +25,16 @@ impl Offer {
         self.refs(&backends).flat_map(Ref::definitions_for_sessions).collect()
     }
 
-    /// The tool `name` in the same form, if a model can find it, under the name `given`.
-    pub fn hidden_definition(&self, name: &str, given: &str) -> Option<String> {
+    /// The tool `name` in the same form, if a model can find it, under the name `run_name`.
+    pub fn hidden_definition(&self, name: &str, run_name: &str) -> Option<String> {
         let backend = self.backends.get(&self.routes.get(name)?.backend)?;
-        let one = backend.hidden().find(|one| one.names().any(|it| **it == *name))?;
-        let (_, tool) = one.tools().find(|(it, _)| it == name)?;
-        if name == given {
+        let server = backend.hidden().find(|one| one.names().any(|own| **own == *name))?;
+        let (_, tool) = server.tools().find(|(own, _)| own == name)?;
+        if name == run_name {
             return Some(tool);
         }
         let (before, after) = around(&tool, "name")?;
-        Some([before, &quoted(given), after].concat())
+        Some([before, &quoted(run_name), after].concat())
     }
 
     /// The names of the tools that match `query`, the best first, be they in this view or not.

@@ -43,11 +43,11 @@ impl Offer {
         };
         let mut backends = BTreeMap::new();
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
-            let always = |name: &str| {
+            let narrowed = offered.narrowed(rights.offer, &may_use, &|name: &str| {
                 let route = self.routes.get(name);
                 route.is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
-            };
-            backends.insert(name.clone(), offered.narrowed(rights.offer, &may_use, &always));
+            });
+            backends.insert(name.clone(), narrowed);
         }
         let routes = self
             .routes

@@ -16,8 +16,8 @@ fn good_arguments_of_a_fetch_are_taken() {
         (r#"{ "wait" : 1.5, "callId":"call_1", "more":[] }"#, seconds(1.5)),
         (r#"{"callId":"call_1","wait":240}"#, MAX_WAIT),
     ] {
-        let asked = Asked { call: "call_1".into(), wait, part: None };
-        assert_eq!(read(arguments), Ok(asked), "{arguments}");
+        let fetch = Fetch { call: "call_1".into(), wait, part: None };
+        assert_eq!(read(arguments), Ok(fetch), "{arguments}");
     }
 }
 

@@ -114,14 +114,17 @@ impl ConditionTree {
     /// The first of the rules `among`, in their order, whose conditions all hold for `arguments`.
     pub(in crate::model) fn first(&self, among: &[usize], arguments: &str) -> Option<usize> {
         let unconditional = among.iter().position(|rule| self.rules[*rule].is_empty());
-        let (asked, rest) = among.split_at(unconditional.unwrap_or(among.len()));
-        if asked.is_empty() {
+        let (conditional, rest) = among.split_at(unconditional.unwrap_or(among.len()));
+        if conditional.is_empty() {
             return rest.first().copied();
         }
-        let mut reading = Reading::new(self, asked);
+        let mut reading = Reading::new(self, conditional);
         reading.enter(0, arguments);
-        let holds = |rule: &&usize| !reading.open[self.rules[**rule].clone()].contains(&true);
-        asked.iter().find(holds).or(rest.first()).copied()
+        let fitting = conditional.iter().find(|rule| {
+            let open_conditions = &reading.open[self.rules[**rule].clone()];
+            !open_conditions.contains(&true)
+        });
+        fitting.or(rest.first()).copied()
     }
 }
 
@@ -220,24 +223,24 @@ impl<'t> Reading<'t> {
         if !elements.is_empty() && json.trim_start().starts_with('[') {
             let mut sought = elements.iter().peekable();
             let mut position = 0;
-            let read = each_element(json, |item| {
+            let array = each_element(json, |item| {
                 while let Some((_, child)) = sought.next_if(|(index, _)| *index == position) {
                     self.enter(*child, item.get());
                 }
                 position += 1;
             });
-            if read.is_ok() {
+            if array.is_ok() {
                 // A list has no member of such a name, and a server may make an object of it.
                 names.iter().for_each(|child| self.fit_all(*child));
                 return;
             }
         }
-        let read = each_member(json, |name, value| {
+        let object = each_member(json, |name, value| {
             if let Some(child) = children.get(&*fold(&name)) {
                 self.enter(*child, value.get());
             }
         });
-        if read.is_err() {
+        if object.is_err() {
             children.values().for_each(|child| self.fit_all(*child));
         }
     }
@@ -255,18 +258,17 @@ impl<'t> Reading<'t> {
             return;
         }
         self.places[place].bytes += json.len();
-        let are_searched = self.search(place, &value);
+        let searched = self.search(place, &value);
         for (number, (condition, test)) in globs.iter().enumerate() {
             if !self.open[*condition] {
                 continue;
             }
-            let matches = |form: &str| test.matcher.is_match(form);
             let fits = match &self.places[place].search {
-                Search::Begun(search) if are_searched => {
-                    let is_found = PatternID::new(number).is_ok_and(|it| search.1.contains(it));
-                    value.fits(test, || is_found)
+                Search::Begun(search) if searched => {
+                    let in_set = PatternID::new(number).is_ok_and(|id| search.1.contains(id));
+                    value.fits(test, || in_set)
                 }
-                _ => value.fits(test, || value.any_form(matches)),
+                _ => value.fits(test, || value.any_form(|form| test.matcher.is_match(form))),
             };
             if fits {
                 self.fit(*condition);

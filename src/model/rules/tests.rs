@@ -127,20 +127,25 @@ fn numbers_and_booleans_match_globs_as_they_are_written() {
 
 #[test]
 fn pointers_lead_into_objects_and_lists() {
-    for (path, arguments, expected) in [
-        ("/a/b", r#"{"a":{"b":9}}"#, true),
-        ("/a/b", r#"{"a":{"b":1},"a":{"b":9}}"#, true),
-        ("/a/b", r#"{"a":{"c":9}}"#, false),
+    struct Case {
+        path: &'static str,
+        arguments: &'static str,
+        expected: bool,
+    }
+    for Case { path, arguments, expected } in [
+        Case { path: "/a/b", arguments: r#"{"a":{"b":9}}"#, expected: true },
+        Case { path: "/a/b", arguments: r#"{"a":{"b":1},"a":{"b":9}}"#, expected: true },
+        Case { path: "/a/b", arguments: r#"{"a":{"c":9}}"#, expected: false },
         // A server may make an object of it.
-        ("/a/b", r#"{"a":"{\"b\":9}"}"#, true),
-        ("/a/b", r#"{"a":[{"b":1}]}"#, true),
-        ("/a/1", r#"{"a":[1,9]}"#, true),
-        ("/a/1", r#"{"a":[9]}"#, false),
-        ("/a/1", r#"{"a":{"1":9}}"#, true),
-        ("/a~1b/c~0d", r#"{"a/b":{"c~d":9}}"#, true),
-        ("/~01", r#"{"~1":9}"#, true),
-        ("/", r#"{"":9}"#, true),
-        ("/sk", "{\"\u{17f}\u{212a}\":9}", true),
+        Case { path: "/a/b", arguments: r#"{"a":"{\"b\":9}"}"#, expected: true },
+        Case { path: "/a/b", arguments: r#"{"a":[{"b":1}]}"#, expected: true },
+        Case { path: "/a/1", arguments: r#"{"a":[1,9]}"#, expected: true },
+        Case { path: "/a/1", arguments: r#"{"a":[9]}"#, expected: false },
+        Case { path: "/a/1", arguments: r#"{"a":{"1":9}}"#, expected: true },
+        Case { path: "/a~1b/c~0d", arguments: r#"{"a/b":{"c~d":9}}"#, expected: true },
+        Case { path: "/~01", arguments: r#"{"~1":9}"#, expected: true },
+        Case { path: "/", arguments: r#"{"":9}"#, expected: true },
+        Case { path: "/sk", arguments: "{\"\u{17f}\u{212a}\":9}", expected: true },
     ] {
         check(&when(path, Test::Gt(5.0)), expected, &[arguments]);
     }

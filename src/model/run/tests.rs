@@ -31,7 +31,7 @@ fn other(seq: u64, kind: &str, data: &str) -> Event {
     Event::read(None, None, &format!(r#"{{"seq":{seq},"type":"{kind}","data":{data}}}"#)).unwrap()
 }
 
-fn work(step: Step) -> Work {
+fn work(step: Step) -> CallAction {
     match step {
         Step::Mask(_, work) => work,
         other => panic!("not a call of the bridge's: {other:?}"),
@@ -42,9 +42,9 @@ fn work(step: Step) -> Work {
 fn a_call_is_made_and_its_repetition_is_not() {
     let mut run = agent_run();
     let event = || call(3, "tu", "fs_ls", "mcp_local", "{}");
-    assert!(matches!(work(run.on_event(event())), Work::Make(_)));
+    assert!(matches!(work(run.on_event(event())), CallAction::Make(_)));
     assert_eq!(run.on_event(event()), Step::Skip);
-    assert_eq!(work(run.on_event(call(4, "tu", "fs_ls", "mcp_local", "{}"))), Work::Nothing);
+    assert_eq!(work(run.on_event(call(4, "tu", "fs_ls", "mcp_local", "{}"))), CallAction::Nothing);
     assert_eq!(run.last_seq(), 4);
     assert!(run.owns(&"run".into(), &"tu".into()));
 }
@@ -65,7 +65,7 @@ fn a_used_id_with_other_arguments_is_never_run() {
     let mut run = agent_run();
     run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
     let again = run.on_event(call(2, "tu", "fs_ls", "mcp_local", r#"{"rm":1}"#));
-    assert_eq!(work(again), Work::Altered);
+    assert_eq!(work(again), CallAction::Altered);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_answered_call_is_not_made() {
     run.on_event(other(1, "local_tool_result_in", r#"{"toolUseId":"tu"}"#));
     assert!(!run.owns(&"run".into(), &"tu".into()));
     let step = run.on_event(call(2, "tu", "fs_ls", "mcp_local", "{}"));
-    assert_eq!(work(step), Work::Nothing);
+    assert_eq!(work(step), CallAction::Nothing);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn another_kind_is_refused() {
     for kind in ["local", "a2a_local", "quantum"] {
         let mut run = agent_run();
         let step = run.on_event(call(1, "tu", "fs_ls", kind, "{}"));
-        assert!(matches!(work(step), Work::Refuse(_)), "{kind}");
+        assert!(matches!(work(step), CallAction::Refuse(_)), "{kind}");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_call_that_comes_late_is_made_once() {
     let mut run = agent_run();
     run.on_event(other(9, "assistant_delta", "{}"));
     let late = || call(5, "tu", "fs_ls", "mcp_local", "{}");
-    assert!(matches!(work(run.on_event(late())), Work::Make(_)));
+    assert!(matches!(work(run.on_event(late())), CallAction::Make(_)));
     assert_eq!((run.on_event(late()), run.last_seq()), (Step::Skip, 9));
     // What is the app's was handed on before, as far as anyone can tell.
     assert_eq!(run.on_event(call(6, "own", "own", "local", "{}")), Step::Skip);
@@ -110,7 +110,7 @@ fn a_late_call_is_held_like_any_other_while_the_past_is_read() {
     let mut run = Run::with_past(RunKind::Agent, table());
     run.on_event(other(9, "assistant_delta", "{}"));
     for id in ["done", "open"] {
-        assert_eq!(work(run.on_event(call(5, id, "fs_ls", "mcp_local", "{}"))), Work::Hold);
+        assert_eq!(work(run.on_event(call(5, id, "fs_ls", "mcp_local", "{}"))), CallAction::Hold);
     }
     // Its answer may come late as well.
     assert_eq!(
@@ -128,8 +128,8 @@ fn a_call_that_lies_in_a_past_that_was_read_may_have_been_answered() {
     run.on_event(other(9, "assistant_delta", "{}"));
     assert!(run.settle().is_empty());
     let ls = |seq, id| call(seq, id, "fs_ls", "mcp_local", "{}");
-    assert!(matches!(work(run.on_event(ls(5, "late"))), Work::Doubtful(_)));
-    assert!(matches!(work(run.on_event(ls(10, "new"))), Work::Make(_)));
+    assert!(matches!(work(run.on_event(ls(5, "late"))), CallAction::Doubtful(_)));
+    assert!(matches!(work(run.on_event(ls(10, "new"))), CallAction::Make(_)));
 }
 
 #[test]
@@ -137,25 +137,29 @@ fn a_late_call_is_answered_after_a_restart_too() {
     let mut run = Run::resumed(RunKind::Agent, table(), (3, 5), [], Vec::new());
     let ls = |seq, id| call(seq, id, "fs_ls", "mcp_local", "{}");
     // Others may have answered it, before the bridge had the run.
-    assert_eq!(work(run.on_event(ls(2, "theirs"))), Work::Hold);
-    assert_eq!(work(run.on_event(ls(3, "answered"))), Work::Hold);
+    assert_eq!(work(run.on_event(ls(2, "theirs"))), CallAction::Hold);
+    assert_eq!(work(run.on_event(ls(3, "answered"))), CallAction::Hold);
     let answer = other(4, "local_tool_result_in", r#"{"toolUseId":"answered"}"#);
     assert_eq!(run.on_event(answer), Step::Skip);
     // The bridge has not made it: it would be in the journal.
-    assert_eq!(work(run.on_event(ls(4, "late"))), Work::Hold);
+    assert_eq!(work(run.on_event(ls(4, "late"))), CallAction::Hold);
     run.on_event(other(9, "assistant_delta", "{}"));
-    assert_eq!(work(run.on_event(ls(8, "later"))), Work::Hold);
+    assert_eq!(work(run.on_event(ls(8, "later"))), CallAction::Hold);
     let settled = run.settle();
     let settled: Vec<_> =
         settled.iter().map(|(call, work)| (call.tool_use.as_str(), work)).collect();
     assert!(
         matches!(
             settled[..],
-            [("theirs", Work::Doubtful(_)), ("late", Work::Make(_)), ("later", Work::Make(_))]
+            [
+                ("theirs", CallAction::Doubtful(_)),
+                ("late", CallAction::Make(_)),
+                ("later", CallAction::Make(_))
+            ]
         ),
         "{settled:?}"
     );
-    assert!(matches!(work(run.on_event(ls(1, "latest"))), Work::Doubtful(_)));
+    assert!(matches!(work(run.on_event(ls(1, "latest"))), CallAction::Doubtful(_)));
     assert_eq!(run.on_event(ls(4, "late")), Step::Skip);
 }
 
@@ -178,8 +182,11 @@ fn a_run_that_is_taken_up_again_makes_no_call_twice() {
     let mut run = agent_run();
     run.on_event(call(1, "made", "fs_ls", "mcp_local", "{}"));
     run.hold();
-    assert_eq!(work(run.on_event(call(2, "made", "fs_ls", "mcp_local", "{}"))), Work::Nothing);
-    assert_eq!(work(run.on_event(call(3, "new", "fs_ls", "mcp_local", "{}"))), Work::Hold);
+    assert_eq!(
+        work(run.on_event(call(2, "made", "fs_ls", "mcp_local", "{}"))),
+        CallAction::Nothing
+    );
+    assert_eq!(work(run.on_event(call(3, "new", "fs_ls", "mcp_local", "{}"))), CallAction::Hold);
     assert_eq!(run.settle().len(), 1);
 }
 
@@ -187,7 +194,7 @@ fn a_run_that_is_taken_up_again_makes_no_call_twice() {
 fn arguments_that_are_no_object_reach_no_tool() {
     for args in ["\"(larger than the bridge reads)\"", "[{}]", "1"] {
         let step = agent_run().on_event(call(1, "tu", "fs_ls", "mcp_local", args));
-        let Work::Refuse(why) = work(step) else { panic!("{args} is made") };
+        let CallAction::Refuse(why) = work(step) else { panic!("{args} is made") };
         assert!(why.starts_with("tool_input_invalid"), "{why}");
     }
 }
@@ -217,7 +224,7 @@ proptest! {
             for seq in log.iter().filter(|seq| **seq > from).take(count as usize) {
                 let id = format!("tu{seq}");
                 let step = run.on_event(call(*seq, &id, "fs_ls", "mcp_local", "{}"));
-                if matches!(step, Step::Mask(_, Work::Make(_))) {
+                if matches!(step, Step::Mask(_, CallAction::Make(_))) {
                     *made.entry(*seq).or_default() += 1;
                 }
             }
@@ -255,9 +262,9 @@ fn the_agent_runs_of_an_eval_have_calls_of_their_own() {
     let mut run = eval();
     for agent_run in ["a", "b"] {
         let step = run.on_event(eval_call(None, agent_run, "tu"));
-        assert!(matches!(work(step), Work::Make(_)), "{agent_run}");
+        assert!(matches!(work(step), CallAction::Make(_)), "{agent_run}");
         let step = run.on_event(eval_call(None, agent_run, "tu"));
-        assert_eq!(work(step), Work::Nothing, "{agent_run} again");
+        assert_eq!(work(step), CallAction::Nothing, "{agent_run} again");
         assert!(run.owns(&agent_run.into(), &"tu".into()));
     }
     assert!(!run.owns(&"c".into(), &"tu".into()));
@@ -267,7 +274,7 @@ fn the_agent_runs_of_an_eval_have_calls_of_their_own() {
 fn a_number_that_an_eval_uses_twice_hides_no_call() {
     let mut run = eval();
     run.on_event(eval_call(Some(7), "a", "tu1"));
-    assert!(matches!(work(run.on_event(eval_call(Some(1), "b", "tu2"))), Work::Make(_)));
+    assert!(matches!(work(run.on_event(eval_call(Some(1), "b", "tu2"))), CallAction::Make(_)));
     assert_eq!(run.on_event(eval_call(Some(1), "b", "tu2")), Step::Skip);
 }
 
@@ -276,17 +283,17 @@ fn an_evals_answer_that_names_no_run_settles_no_call_after_it() {
     let mut run = eval();
     let unnamed = r#"{"type":"local_tool_result_in","toolUseId":"tu"}"#;
     let unnamed = || Event::read(None, None, unnamed).unwrap();
-    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Make(_)));
+    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), CallAction::Make(_)));
     run.on_event(unnamed());
-    assert_eq!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Nothing, "it was taken");
-    assert!(matches!(work(run.on_event(eval_call(None, "b", "tu"))), Work::Make(_)));
+    assert_eq!(work(run.on_event(eval_call(None, "a", "tu"))), CallAction::Nothing, "it was taken");
+    assert!(matches!(work(run.on_event(eval_call(None, "b", "tu"))), CallAction::Make(_)));
 }
 
 #[test]
 fn a_call_that_names_no_agent_run_goes_astray() {
     for agent_run in ["", "a/../b", "..", "a?b"] {
         let step = eval().on_event(eval_call(None, agent_run, "tu"));
-        assert_eq!(work(step), Work::Astray, "{agent_run}");
+        assert_eq!(work(step), CallAction::Astray, "{agent_run}");
     }
 }
 
@@ -304,7 +311,7 @@ fn an_eval_that_replays_from_its_start_says_nothing_twice() {
     let mut run = eval();
     run.opened();
     assert_eq!(run.on_event(progress()), Step::Relay);
-    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Make(_)));
+    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), CallAction::Make(_)));
     run.opened();
     assert_eq!(run.on_event(progress()), Step::Skip);
     assert_eq!(run.on_event(eval_call(None, "a", "tu")), Step::Skip);
@@ -316,17 +323,17 @@ fn call_that_was_answered_before_is_not_made() {
     let mut run = Run::with_past(RunKind::Agent, table());
     for (seq, id) in [(1, "done"), (2, "open")] {
         let step = run.on_event(call(seq, id, "fs_ls", "mcp_local", "{}"));
-        assert_eq!(work(step), Work::Hold);
+        assert_eq!(work(step), CallAction::Hold);
         assert!(run.owns(&"run".into(), &id.into()));
     }
     run.on_event(other(3, "local_tool_result_in", r#"{"toolUseId":"done"}"#));
     let settled = run.settle();
     let ids: Vec<&str> = settled.iter().map(|(call, _)| call.tool_use.as_str()).collect();
     assert_eq!(ids, ["open"]);
-    assert!(matches!(settled[0].1, Work::Make(_)));
+    assert!(matches!(settled[0].1, CallAction::Make(_)));
     assert!(!run.has_past() && run.settle().is_empty());
     let step = run.on_event(call(4, "now", "fs_ls", "mcp_local", "{}"));
-    assert!(matches!(work(step), Work::Make(_)), "the present is not held");
+    assert!(matches!(work(step), CallAction::Make(_)), "the present is not held");
 }
 
 #[test]
@@ -368,10 +375,10 @@ proptest! {
             for (number, event) in log.iter().enumerate().skip(from).take(count) {
                 heard = heard.max(number + 1);
                 match run.on_event(eval_event(number, *event)) {
-                    Step::Mask(call, Work::Make(_)) => {
+                    Step::Mask(call, CallAction::Make(_)) => {
                         *made.entry(call.tool_use.to_string()).or_default() += 1;
                     }
-                    Step::Mask(_, other) => prop_assert_eq!(other, Work::Nothing),
+                    Step::Mask(_, other) => prop_assert_eq!(other, CallAction::Nothing),
                     _ => {}
                 }
             }
@@ -409,8 +416,8 @@ proptest! {
 
         let mut run = Run::with_past(RunKind::Agent, table());
         let mut made = HashMap::<String, usize>::default();
-        let mut count = |call: &Call, work: &Work| {
-            if matches!(work, Work::Make(_)) {
+        let mut count = |call: &Call, work: &CallAction| {
+            if matches!(work, CallAction::Make(_)) {
                 *made.entry(call.tool_use.to_string()).or_default() += 1;
             }
         };
@@ -433,7 +440,7 @@ proptest! {
             let from = run.last_seq().saturating_sub(rewind);
             let until = past.min(from as usize + count);
             for (_, work) in hear(&mut run, from, until) {
-                prop_assert!(!matches!(work, Work::Make(_)), "nothing is made before the present");
+                prop_assert!(!matches!(work, CallAction::Make(_)), "nothing is made before the present");
             }
         }
         let from = run.last_seq();

@@ -19,19 +19,21 @@ type Checked = Result<(), &'static str>;
 
 /// Whether a check of `instance` against `schema` ends soon.
 pub(super) fn affordable(schema: &Value, instance: &Value) -> Checked {
-    Walk { root: schema, left: MAX_VISITS }.visit(schema, instance, 0)
+    Walk { root: schema, remaining: MAX_VISITS }.visit(schema, instance, 0)
 }
 
 struct Walk<'a> {
     root: &'a Value,
     /// Visits that may still be made.
-    left: usize,
+    remaining: usize,
 }
 
 impl<'a> Walk<'a> {
     fn spend(&mut self, visits: usize) -> Checked {
-        let left = self.left.checked_sub(visits);
-        self.left = left.ok_or("a check against its schema would take too long")?;
+        self.remaining = self
+            .remaining
+            .checked_sub(visits)
+            .ok_or("a check against its schema would take too long")?;
         Ok(())
     }
 
@@ -41,8 +43,9 @@ impl<'a> Walk<'a> {
             return Err("a check against its schema would go too deep");
         }
         let Value::Object(schema) = schema else { return Ok(()) };
-        let named = |key: &str| matches!(schema.get(key), Some(Value::String(_)));
-        if depth > 0 && (named("$id") || named("id")) {
+        if depth > 0
+            && ["$id", "id"].iter().any(|key| schema.get(*key).is_some_and(Value::is_string))
+        {
             return Err("references within its schema have a base of their own");
         }
         for (keyword, value) in schema {

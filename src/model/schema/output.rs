@@ -43,9 +43,10 @@ fn are_good(root: &Value, schema: &Value, place: &str) -> bool {
 
 /// Whether these keywords mean the same to all clients.
 fn is_plain(keywords: &Map<String, Value>) -> bool {
-    let has = |key: &str| keywords.contains_key(key);
     // `id` is of draft 4, and OpenAPI wants a type beside `nullable`.
-    if has("id") || has("nullable") && !has("type") {
+    if keywords.contains_key("id")
+        || keywords.contains_key("nullable") && !keywords.contains_key("type")
+    {
         return false;
     }
     let pattern = keywords.get("pattern").and_then(Value::as_str);

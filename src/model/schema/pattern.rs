@@ -72,9 +72,9 @@ fn gather<'a>(value: &'a Value, patterns: &mut Vec<&'a String>) {
 /// The visits that a match counts as, with the reading of the pattern. The engine is linear: every
 /// character meets every place of the pattern at most once.
 pub(super) fn match_cost(pattern: &str, text: &str) -> usize {
-    let read = MATCH + pattern.len() / BYTES_OF_A_VISIT;
+    let reading = MATCH + pattern.len() / BYTES_OF_A_VISIT;
     let places = regex_syntax::parse(pattern).map_or(usize::MAX, |pattern| places(&pattern));
-    read.saturating_add(text.len().saturating_mul(places) / STEPS_OF_A_VISIT)
+    reading.saturating_add(text.len().saturating_mul(places) / STEPS_OF_A_VISIT)
 }
 
 /// How many places a match may be at, with counted repetitions written out.

@@ -63,13 +63,12 @@ impl Usable {
                     Err(error) => Bad::of_error(&error),
                 },
             };
-            let unusable = || format!("its schema cannot be used: {}", bad.told());
-            let cut = Cut::new(&schema, &bad.place).ok_or_else(unusable)?;
-            if left_out.len() == MAX_LEFT_OUT {
-                return Err(unusable());
+            let description = bad.description();
+            match Cut::new(&schema, &bad.place) {
+                Some(cut) if left_out.len() < MAX_LEFT_OUT => cut.apply(&mut schema),
+                _ => return Err(format!("its schema cannot be used: {description}")),
             }
-            left_out.push(bad.told());
-            cut.apply(&mut schema);
+            left_out.push(description);
             relax(&mut schema);
         }
     }
@@ -81,7 +80,7 @@ impl Bad {
         Self { place: error.instance_path().as_str().to_owned(), why }
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let place = if self.place.is_empty() { "the schema" } else { &self.place };
         visible::line(&format!("{place}: {}", self.why), MAX_WHY)
     }
@@ -114,12 +113,12 @@ fn prepare(schema: &mut Value) {
         *schemas =
             std::mem::take(schemas).into_iter().map(|(k, v)| (pattern::plain(&k), v)).collect();
     }
-    let does_a_branch = unify_branches(keywords);
+    let branch_took_null = unify_branches(keywords);
     each_subschema(keywords, &mut |schema| {
         prepare(schema);
         drop_base(schema);
     });
-    if does_a_branch || takes_null(keywords) {
+    if branch_took_null || takes_null(keywords) {
         take_null(keywords);
     }
 }
@@ -128,18 +127,18 @@ fn prepare(schema: &mut Value) {
 /// it, so that the schema itself is to take `null`. If two branches took it, `oneOf` would refuse
 /// it.
 fn unify_branches(keywords: &mut Map<String, Value>) -> bool {
-    let mut does_a_branch = false;
     for key in ["not", "if"] {
         if let Some(schema) = keywords.get_mut(key) {
             forget_null(schema);
         }
     }
+    let mut branch_took_null = false;
     if let Some(Value::Array(branches)) = keywords.get_mut("oneOf") {
         for branch in branches {
-            does_a_branch |= forget_null(branch);
+            branch_took_null |= forget_null(branch);
         }
     }
-    does_a_branch
+    branch_took_null
 }
 
 /// Takes from `schema` what [`takes_null`] looks for; whether there was something.
@@ -163,8 +162,8 @@ fn drop_base(schema: &mut Value) {
 
 /// Whether a schema says in another way than by `type` that it takes `null`.
 fn takes_null(keywords: &Map<String, Value>) -> bool {
-    let says = |key: &str| keywords.get(key) == Some(&Value::Bool(true));
-    says("nullable") || says("x-nullable") || keywords.get("default") == Some(&Value::Null)
+    ["nullable", "x-nullable"].iter().any(|key| keywords.get(*key) == Some(&Value::Bool(true)))
+        || keywords.get("default") == Some(&Value::Null)
 }
 
 /// Lets a schema take `null`. Keywords for other types take it already.
@@ -217,9 +216,10 @@ fn unfollowed(root: &Value) -> Option<Bad> {
             let why = "the reference is not followed".to_owned();
             return Some(Bad { place: format!("{place}/$ref"), why });
         }
-        let has_base =
-            |key: &str| !place.is_empty() && matches!(keywords.get(key), Some(Value::String(_)));
-        if let Some(key) = ["$id", "id"].into_iter().find(|key| has_base(key)) {
+        let base_key = ["$id", "id"]
+            .into_iter()
+            .find(|key| matches!(keywords.get(*key), Some(Value::String(_))));
+        if let Some(key) = base_key.filter(|_| !place.is_empty()) {
             let why = "references below it have a base of their own".to_owned();
             return Some(Bad { place: format!("{place}/{key}"), why });
         }

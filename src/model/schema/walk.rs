@@ -48,7 +48,9 @@ pub(super) fn steps<'a>(keywords: &'a Map<String, Value>, place: &str) -> Vec<St
                     Step { keyword, place, schema }
                 }));
             }
-            Value::Object(schemas) if let Some(&keyword) = NAMED.iter().find(|it| *it == key) => {
+            Value::Object(schemas)
+                if let Some(&keyword) = NAMED.iter().find(|name| *name == key) =>
+            {
                 // Of `dependencies`, some are lists of names.
                 let schemas = schemas
                     .iter()

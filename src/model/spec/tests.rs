@@ -268,16 +268,16 @@ fn called(name: &str, kind: &str, server: &str) -> Call {
 fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     let backends: BTreeSet<BackendName> = [BackendName::parse("fs").unwrap()].into();
     let table = Table::assumed(&offer(), backends);
-    assert!(table.claims(&called("fs_ls", "mcp_local", "fs")).is_some());
-    assert!(table.claims(&called("fs_ls", "mcp_local", "fs__2")).is_some());
-    assert!(table.claims(&called("fs_ls", "mcp_local", "theirs")).is_none());
-    assert!(table.claims(&called("fs_ls", "local", "fs")).is_none());
-    assert!(table.claims(&called("hr", "a2a_local", "")).is_none(), "not asked for");
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "fs")).is_some());
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "fs__2")).is_some());
+    assert!(table.route_of_call(&called("fs_ls", "mcp_local", "theirs")).is_none());
+    assert!(table.route_of_call(&called("fs_ls", "local", "fs")).is_none());
+    assert!(table.route_of_call(&called("hr", "a2a_local", "")).is_none(), "not asked for");
 
     let own = r#"{"tools":[{"kind":"local","name":"fs_ls"}]}"#;
     let given = naming::suffixed("fs_ls", "fs", "ls", 0);
     assert!(text(&inject(own, &Selection::All).unwrap()).contains(&given));
-    let route = table.claims(&called(&given, "mcp_local", "fs")).unwrap();
+    let route = table.route_of_call(&called(&given, "mcp_local", "fs")).unwrap();
     assert_eq!(route.target.tool(), "ls", "the name that a clash had brought");
 }
 
@@ -348,16 +348,37 @@ fn the_tools_of_a_search_name_each_other_as_the_run_has_them() {
         format!(r#"{{"tools":[{{"kind":"local","name":"{}","parameters":{{}}}}]}}"#, own.name())
     };
     let clash = server("bridge", &[r#"{"name":"call_tool"}"#]);
-    for (sources, body, find, call) in [
-        (
-            vec![fs.clone()],
-            "{}".to_owned(),
-            Own::Find.name().to_owned(),
-            Own::Call.name().to_owned(),
-        ),
-        (vec![fs.clone()], own(Own::Call), Own::Find.name().to_owned(), given(Own::Call)),
-        (vec![fs.clone()], own(Own::Find), given(Own::Find), Own::Call.name().to_owned()),
-        (vec![fs, clash], "{}".to_owned(), Own::Find.name().to_owned(), given(Own::Call)),
+    struct Case {
+        sources: Vec<Source>,
+        body: String,
+        find: String,
+        call: String,
+    }
+    for Case { sources, body, find, call } in [
+        Case {
+            sources: vec![fs.clone()],
+            body: "{}".to_owned(),
+            find: Own::Find.name().to_owned(),
+            call: Own::Call.name().to_owned(),
+        },
+        Case {
+            sources: vec![fs.clone()],
+            body: own(Own::Call),
+            find: Own::Find.name().to_owned(),
+            call: given(Own::Call),
+        },
+        Case {
+            sources: vec![fs.clone()],
+            body: own(Own::Find),
+            find: given(Own::Find),
+            call: Own::Call.name().to_owned(),
+        },
+        Case {
+            sources: vec![fs, clash],
+            body: "{}".to_owned(),
+            find: Own::Find.name().to_owned(),
+            call: given(Own::Call),
+        },
     ] {
         let offer = Arc::new(Offer::build(&sources)).seen_by(&Arc::default());
         let spec = Spec::read(RunKind::Agent, Bytes::from(body.clone())).unwrap();
@@ -383,9 +404,12 @@ fn a_run_that_is_handed_over_has_the_tool_that_fetches_results() {
         let call = |kind: &str| {
             Call::read(&format!(r#"{{"toolUseId":"tu","name":"{name}","kind":"{kind}"}}"#)).unwrap()
         };
-        assert_eq!(hr.claims(&call("local")).unwrap().target, Target::Own(Own::Results));
-        assert!(hr.claims(&call("mcp_local")).is_none(), "a tool of the app that has the name");
-        assert!(table("fs").claims(&call("local")).is_none());
+        assert_eq!(hr.route_of_call(&call("local")).unwrap().target, Target::Own(Own::Results));
+        assert!(
+            hr.route_of_call(&call("mcp_local")).is_none(),
+            "a tool of the app that has the name"
+        );
+        assert!(table("fs").route_of_call(&call("local")).is_none());
     }
 }
 

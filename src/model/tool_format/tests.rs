@@ -63,16 +63,37 @@ fn runtimes_that_need_a_description_get_the_name_where_there_is_none() {
 #[test]
 fn the_parts_that_an_api_refuses_are_changed_and_noted() {
     let combined = tool(r#"{"type":"object","anyOf":[{"required":["a"]}],"enum":[{}]}"#);
-    for (format, key, schema, count) in [
-        (Format::Chat, "parameters", json!({ "type": "object", "properties": {} }), 3),
-        (Format::Responses, "parameters", json!({ "type": "object", "properties": {} }), 3),
-        (Format::Anthropic, "input_schema", json!({ "type": "object", "enum": [{}] }), 1),
-        (
-            Format::Gemini,
-            "parametersJsonSchema",
-            json!({ "type": "object", "anyOf": [{ "required": ["a"] }], "enum": [{}] }),
-            0,
-        ),
+    struct Case {
+        format: Format,
+        key: &'static str,
+        schema: Value,
+        count: usize,
+    }
+    for Case { format, key, schema, count } in [
+        Case {
+            format: Format::Chat,
+            key: "parameters",
+            schema: json!({ "type": "object", "properties": {} }),
+            count: 3,
+        },
+        Case {
+            format: Format::Responses,
+            key: "parameters",
+            schema: json!({ "type": "object", "properties": {} }),
+            count: 3,
+        },
+        Case {
+            format: Format::Anthropic,
+            key: "input_schema",
+            schema: json!({ "type": "object", "enum": [{}] }),
+            count: 1,
+        },
+        Case {
+            format: Format::Gemini,
+            key: "parametersJsonSchema",
+            schema: json!({ "type": "object", "anyOf": [{ "required": ["a"] }], "enum": [{}] }),
+            count: 0,
+        },
     ] {
         let (made, notes) = tools(format, &[&combined]);
         let one = match format {
@@ -80,7 +101,7 @@ fn the_parts_that_an_api_refuses_are_changed_and_noted() {
             Format::Gemini => &made[0]["functionDeclarations"][0],
             _ => &made[0],
         };
-        assert_eq!((&one[key], notes.len()), (&schema, count), "{notes:?}");
+        assert_eq!((&one[key], notes.len()), (&schema, count), "{format:?}: {notes:?}");
     }
     let long = format!(
         r#"{{"name":"x","description":"{}","inputSchema":{SCHEMA}}}"#,
@@ -94,22 +115,27 @@ fn the_parts_that_an_api_refuses_are_changed_and_noted() {
 
 #[test]
 fn keyword_that_is_of_no_draft_is_left_out_and_noted_with_its_place() {
-    for (schema, expected, place) in [
-        (
-            r#"{"type":"object","properties":{"n":{"minimum":0,"exclusiveMinimum":true}}}"#,
-            json!({ "type": "object", "properties": { "n": { "minimum": 0 } } }),
-            "/properties/n/exclusiveMinimum",
-        ),
-        (
-            r#"{"type":"object","properties":{"a/b":{"enum":null,"pattern":"("}},"required":null}"#,
-            json!({ "type": "object", "properties": { "a/b": {} } }),
-            "/properties/a~1b/pattern",
-        ),
-        (
-            r#"{"type":"object","properties":{"n":{"anyOf":[{"type":"strin"},7]}}}"#,
-            json!({ "type": "object", "properties": { "n": { "anyOf": [{}, {}] } } }),
-            "/properties/n/anyOf/1",
-        ),
+    struct Case {
+        schema: &'static str,
+        expected: Value,
+        place: &'static str,
+    }
+    for Case { schema, expected, place } in [
+        Case {
+            schema: r#"{"type":"object","properties":{"n":{"minimum":0,"exclusiveMinimum":true}}}"#,
+            expected: json!({ "type": "object", "properties": { "n": { "minimum": 0 } } }),
+            place: "/properties/n/exclusiveMinimum",
+        },
+        Case {
+            schema: r#"{"type":"object","properties":{"a/b":{"enum":null,"pattern":"("}},"required":null}"#,
+            expected: json!({ "type": "object", "properties": { "a/b": {} } }),
+            place: "/properties/a~1b/pattern",
+        },
+        Case {
+            schema: r#"{"type":"object","properties":{"n":{"anyOf":[{"type":"strin"},7]}}}"#,
+            expected: json!({ "type": "object", "properties": { "n": { "anyOf": [{}, {}] } } }),
+            place: "/properties/n/anyOf/1",
+        },
     ] {
         for format in [Format::Chat, Format::Responses, Format::Anthropic, Format::Gemini] {
             let (made, notes) = tools(format, &[&tool(schema)]);
@@ -119,7 +145,7 @@ fn keyword_that_is_of_no_draft_is_left_out_and_noted_with_its_place() {
                 Format::Gemini => (&made[0]["functionDeclarations"][0], "parametersJsonSchema"),
                 _ => (&made[0], "input_schema"),
             };
-            assert_eq!(one[key], expected, "{format:?}");
+            assert_eq!(one[key], expected, "{format:?} {schema}");
             assert!(notes.len() == 1 && notes[0].contains(place), "{format:?}: {notes:?}");
         }
         let (text, notes) = Format::Mcp.tools([tool(schema)].into_iter(), "");
@@ -229,20 +255,49 @@ fn a_member_that_stands_twice_is_refused() {
 
 #[test]
 fn a_refusal_names_the_place() {
+    struct Case {
+        format: Format,
+        body: &'static str,
+        place: &'static str,
+    }
     let cases = [
-        (Format::Chat, r#"[{"id":"1","function":{"name":7}}]"#, "`name` of [0]"),
-        (Format::Chat, r#"{"function":{"name":"x"}}"#, "`id` of the call"),
-        (Format::Chat, r#"[{"type":"custom"}]"#, "`type` of [0]"),
-        (Format::Responses, r#"{"id":"1","name":"x"}"#, "`call_id` of the call"),
-        (Format::Anthropic, r#"[{"id":"1","name":"x","input":{}},"x"]"#, "[1]"),
-        (Format::Anthropic, r#"{"type":"text","text":"x"}"#, "`type` of the call"),
-        (Format::Gemini, "7", "`name` of the call"),
-        (Format::Anthropic, "{\"id\":", "no JSON"),
-        (Format::Event, r#"{"toolUseId":"1"}"#, "name"),
-        (Format::Event, r#"{"toolUseId":"1","name":"x","kind":"other"}"#, "`kind`"),
-        (Format::Mcp, r#"{"name":"x"}"#, "/mcp"),
+        Case {
+            format: Format::Chat,
+            body: r#"[{"id":"1","function":{"name":7}}]"#,
+            place: "`name` of [0]",
+        },
+        Case {
+            format: Format::Chat,
+            body: r#"{"function":{"name":"x"}}"#,
+            place: "`id` of the call",
+        },
+        Case { format: Format::Chat, body: r#"[{"type":"custom"}]"#, place: "`type` of [0]" },
+        Case {
+            format: Format::Responses,
+            body: r#"{"id":"1","name":"x"}"#,
+            place: "`call_id` of the call",
+        },
+        Case {
+            format: Format::Anthropic,
+            body: r#"[{"id":"1","name":"x","input":{}},"x"]"#,
+            place: "[1]",
+        },
+        Case {
+            format: Format::Anthropic,
+            body: r#"{"type":"text","text":"x"}"#,
+            place: "`type` of the call",
+        },
+        Case { format: Format::Gemini, body: "7", place: "`name` of the call" },
+        Case { format: Format::Anthropic, body: "{\"id\":", place: "no JSON" },
+        Case { format: Format::Event, body: r#"{"toolUseId":"1"}"#, place: "name" },
+        Case {
+            format: Format::Event,
+            body: r#"{"toolUseId":"1","name":"x","kind":"other"}"#,
+            place: "`kind`",
+        },
+        Case { format: Format::Mcp, body: r#"{"name":"x"}"#, place: "/mcp" },
     ];
-    for (format, body, place) in cases {
+    for Case { format, body, place } in cases {
         let why = format.read(body).expect_err(body);
         assert!(why.contains(place), "{body}: {why}");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::clock;
-use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
+use crate::journal::record::{Change, Key, Millis, StoredCall, StoredRun};
 use crate::journal::room;
 use crate::limits::oldest::{Entry, over_bytes, over_count};
 use crate::model::recovery::LOCAL_TOOL_TIMEOUT;
@@ -97,14 +97,14 @@ impl Inner {
 }
 
 /// The latest sign that the run is in use: its start, its end, or a call.
-fn last_sign(run: &KeptRun) -> Millis {
+fn last_sign(run: &StoredRun) -> Millis {
     let calls = run.calls.iter().map(|call| call.record.received_at);
     let later = run.record.ended_at.into_iter().chain(calls).max();
     later.map_or(run.record.started_at, |at| at.max(run.record.started_at))
 }
 
 /// The bytes of the journal that a call's arguments and answer take.
-fn size(call: &KeptCall) -> usize {
+fn size(call: &StoredCall) -> usize {
     call.record.args.as_ref().map_or(0, |args| args.get().len())
         + call.answer.as_ref().map_or(0, bytes::Bytes::len)
 }

@@ -5,17 +5,17 @@
 
 use std::collections::hash_map::Entry;
 
-use crate::journal::record::{Change, KeptCall, KeptRun, Slot};
+use crate::journal::record::{Change, Slot, StoredCall, StoredRun};
 use crate::model::maps::HashMap;
 
 /// The runs, each once: the calls of all its drivers are those of its last one. Only that one is
 /// driven, and has the app and the credential that the run belongs to.
 ///
 /// `runs` are in the order of their slots. The changes are for the journal, in one piece.
-pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
+pub(super) fn by_the_last(runs: Vec<StoredRun>) -> (Vec<StoredRun>, Vec<Change>) {
     let mut changes = Vec::new();
     let mut places: HashMap<_, _> = HashMap::default();
-    let mut all: Vec<KeptRun> = Vec::with_capacity(runs.len());
+    let mut all: Vec<StoredRun> = Vec::with_capacity(runs.len());
     for run in runs {
         match places.entry(run.record.key.clone()) {
             Entry::Vacant(place) => {
@@ -37,7 +37,7 @@ pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
 /// A call that the last driver has itself stays as it is. If that driver has only noted that the
 /// call is another's, the earlier record takes the place of the note. Without it, no driver would
 /// answer the call after the restart.
-fn inherit(heir: &mut KeptRun, calls: Vec<KeptCall>, changes: &mut Vec<Change>) {
+fn inherit(heir: &mut StoredRun, calls: Vec<StoredCall>, changes: &mut Vec<Change>) {
     let slot = heir.slot;
     for call in calls.into_iter().filter(|call| !call.record.is_others) {
         let place = heir.calls.iter().position(|own| {
@@ -57,7 +57,7 @@ fn inherit(heir: &mut KeptRun, calls: Vec<KeptCall>, changes: &mut Vec<Change>) 
     }
 }
 
-fn moved(mut call: KeptCall, to: Slot) -> KeptCall {
+fn moved(mut call: StoredCall, to: Slot) -> StoredCall {
     call.key.slot = to;
     // The first driver's table may have had fewer tools: its place tells nothing of the heir's
     // calls.
@@ -75,15 +75,15 @@ mod tests {
     use crate::model::recovery::Stage;
     use crate::run_store::restore::tests::run;
 
-    fn of(slot: u64, id: &str, tool_use: &str, stage: Stage) -> KeptRun {
+    fn of(slot: u64, id: &str, tool_use: &str, stage: Stage) -> StoredRun {
         let mut run = run(id, "", tool_use, stage);
         run.slot = Slot(slot);
         run.calls[0].key.slot = Slot(slot);
         run
     }
 
-    fn calls(run: &KeptRun) -> Vec<(u64, &str, Stage, u64)> {
-        let calls = run.calls.iter().map(|KeptCall { key, record, .. }| {
+    fn calls(run: &StoredRun) -> Vec<(u64, &str, Stage, u64)> {
+        let calls = run.calls.iter().map(|StoredCall { key, record, .. }| {
             (key.slot.0, key.tool_use.as_str(), record.stage, record.seq)
         });
         let mut calls: Vec<_> = calls.collect();

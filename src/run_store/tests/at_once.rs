@@ -6,7 +6,7 @@ use std::thread;
 use super::harness::{Harness, call, key};
 use super::*;
 use crate::backend::peer::Recorder as _;
-use crate::journal::record::Kept;
+use crate::journal::record::StoredRecords;
 use crate::model::recovery::Stage;
 use crate::runs::Access;
 
@@ -48,7 +48,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     }
     let harness = Harness::start(None).await;
     let upstream = Some(harness.runs.upstream.base.to_string());
-    harness.runs.restore(Kept { upstream, ..kept });
+    harness.runs.restore(StoredRecords { upstream, ..kept });
     let (app, credential) = ("a".into(), harness.runs.upstream.own().unwrap());
     assert!(ids.iter().all(|id| harness.runs.awaits_credential(&key(id), &app)));
     let resume = |round: usize| harness.runs.get_or_resume(&key(&ids[round]), &app, &credential);

@@ -17,7 +17,7 @@ use crate::calls::record::CallRecorder;
 use crate::config;
 use crate::config::{App, Credential};
 use crate::fake_http::{Agent, Reply};
-use crate::journal::record::Kept;
+use crate::journal::record::StoredRecords;
 use crate::model::event::Call;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -95,7 +95,7 @@ impl Harness {
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        let demand = backend.demand.clone();
+        let (demand, switch) = (backend.demand.clone(), backend.switch.reader());
         let supervisor = Supervisor {
             lease: leases[0].clone(),
             dial,
@@ -106,6 +106,7 @@ impl Harness {
             first_turn: None,
             program: None,
             demand,
+            switch,
             redact: LiveRedaction::default(),
         };
         let mut tasks = tokio::task::JoinSet::new();
@@ -142,6 +143,7 @@ impl Harness {
             session: None,
             credential: self.runs.upstream.own().unwrap(),
             table: Arc::new(Table::assumed(&offer, names)),
+            prompt: Box::default(),
             has_past: false,
             past_is_lost: false,
             trace: Context::default(),
@@ -158,7 +160,7 @@ impl Harness {
     }
 
     /// What is on disk, once all that was given to the journal is.
-    pub(super) async fn kept(&self) -> Kept {
+    pub(super) async fn kept(&self) -> StoredRecords {
         self.runs.settled().await;
         let copy = self.dir.path().join("copy");
         std::fs::copy(self.dir.path().join("journal"), &copy).unwrap();

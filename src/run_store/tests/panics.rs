@@ -10,7 +10,7 @@ use crate::backend::fake::{Mood, World};
 use crate::backend::peer::{McpClient, Modes};
 use crate::calls::{CalledBy, long};
 use crate::model::answer::Answer;
-use crate::model::call::Of;
+use crate::model::call::CallOwner;
 use crate::model::ending::Ending;
 use crate::model::event::Call;
 use crate::model::offer::RefKind;
@@ -148,7 +148,7 @@ async fn a_long_call_that_panics_has_a_result() {
     harness.world.calling.send_replace(Mood::Panicking);
     let call = first["callId"].as_str().unwrap().into();
     let driven = harness::key(RUN);
-    let of = Of::Run { driven, agent_run: RUN.into() };
+    let of = CallOwner::Run { driven, agent_run: RUN.into() };
     let scope = long::Scope { app: "a".into(), of };
     let answer = loop {
         match harness.runs.calls.long.fetch(&call, &scope) {

@@ -64,14 +64,25 @@ async fn the_server_is_told_in_time_that_nobody_answers() {
 
 #[tokio::test]
 async fn a_decision_becomes_the_servers_result() {
-    for (outcome, content, result, told) in [
-        (
-            Outcome::Answered,
-            Some(r#"{"name":"Ada"}"#),
-            r#"{"action":"accept","content":{"name":"Ada"}}"#,
-            "",
-        ),
-        (Outcome::Denied, None, r#"{"action":"decline"}"#, "declined. The reason: so"),
+    struct Case {
+        outcome: Outcome,
+        content: Option<&'static str>,
+        result: &'static str,
+        told: &'static str,
+    }
+    for Case { outcome, content, result, told } in [
+        Case {
+            outcome: Outcome::Answered,
+            content: Some(r#"{"name":"Ada"}"#),
+            result: r#"{"action":"accept","content":{"name":"Ada"}}"#,
+            told: "",
+        },
+        Case {
+            outcome: Outcome::Denied,
+            content: None,
+            result: r#"{"action":"decline"}"#,
+            told: "declined. The reason: so",
+        },
     ] {
         let harness = asking("Who?").await;
         let decided = async {
@@ -86,7 +97,7 @@ async fn a_decision_becomes_the_servers_result() {
         };
         let (made, ()) = tokio::join!(harness.by_hand(), decided);
         let why = error(&made);
-        assert!(why.starts_with(result) && why.ends_with(told), "{why}");
+        assert!(why.starts_with(result) && why.ends_with(told), "{outcome:?}: {why}");
         assert!(!told.is_empty() || why == result, "an answer needs no word: {why}");
     }
 }

@@ -10,7 +10,7 @@ use super::{Driver, Task};
 use crate::backend::NotRecorded;
 use crate::calls::record::CallRecorder;
 use crate::journal::record::Change;
-use crate::model::run::Work;
+use crate::model::run::CallAction;
 use crate::model::{Call, Ending};
 use crate::runs::answer;
 
@@ -35,27 +35,29 @@ impl Driver {
     ///    call whose earlier record is lost is made only if it is repeatable.
     pub(super) fn tasks(
         &self,
-        calls: Vec<(Call, Work)>,
+        calls: Vec<(Call, CallAction)>,
         changes: &mut Vec<Change>,
     ) -> Vec<CallTask> {
         let mut tasks = Vec::with_capacity(calls.len());
-        for (call, work) in calls {
+        for (call, action) in calls {
             let run = &self.run.key.run;
             let tool_use = &call.tool_use;
-            match &work {
-                Work::Make(_) => info!(
+            match &action {
+                CallAction::Make(_) => info!(
                     name: "call_taken",
                     %run, toolUseId = %tool_use, tool = call.name, "call"
                 ),
-                Work::Doubtful(_) => warn!(
+                CallAction::Doubtful(_) => warn!(
                     %run, toolUseId = %tool_use, tool = call.name,
                     "call without an answer, from a time whose record is lost"
                 ),
-                Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
-                Work::Nothing | Work::Hold => continue,
-                Work::Altered | Work::Astray => {
-                    let why = match work {
-                        Work::Altered => {
+                CallAction::Refuse(error) => {
+                    warn!(%run, toolUseId = %tool_use, error, "call refused");
+                }
+                CallAction::Nothing | CallAction::Hold => continue,
+                CallAction::Altered | CallAction::Astray => {
+                    let why = match action {
+                        CallAction::Altered => {
                             "a tool use again with another content; not calling it again"
                         }
                         _ => "a call that names no agent run to answer; not making it",
@@ -74,8 +76,8 @@ impl Driver {
                 changes.extend(recorder.left_to_others());
                 continue;
             }
-            let task = match work {
-                Work::Make(_) if !recorder.has_room() => {
+            let task = match action {
+                CallAction::Make(_) if !recorder.has_room() => {
                     warn!(
                         %run, toolUseId = %tool_use, app = %self.run.app,
                         "the app's open calls use its whole share of the journal; call refused"
@@ -83,10 +85,13 @@ impl Driver {
                     let why = NotRecorded::NoShare.for_model(&call.name);
                     Task::Refuse(why, Ending::Busy)
                 }
-                Work::Make(route) => Task::Make(route),
-                Work::Doubtful(route) => answer::doubtful(&recorder, route),
-                Work::Refuse(error) => Task::Refuse(error, Ending::Denied),
-                Work::Nothing | Work::Hold | Work::Altered | Work::Astray => continue,
+                CallAction::Make(route) => Task::Make(route),
+                CallAction::Doubtful(route) => answer::doubtful(&recorder, route),
+                CallAction::Refuse(error) => Task::Refuse(error, Ending::Denied),
+                CallAction::Nothing
+                | CallAction::Hold
+                | CallAction::Altered
+                | CallAction::Astray => continue,
             };
             changes.push(recorder.change());
             tasks.push(CallTask { call, task, recorder });

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::sandbox::budget::take;
+use crate::sandbox::byte_limit::take;
 use crate::sandbox::spec;
 
 fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
@@ -91,8 +91,8 @@ fn a_run_ends_once_and_nothing_follows() {
     assert!(run.finish(success()));
     run.cancel("user");
     assert_eq!(run.append("x", &json!({})), None);
-    let (ended, last_seq) = run.view();
-    assert_eq!((ended.unwrap().end.status, last_seq), ("succeeded", 1));
+    let (end, last_seq) = run.view();
+    assert_eq!((end.unwrap().outcome.status, last_seq), ("succeeded", 1));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_log_is_bounded_and_the_end_still_fits() {
     for run in [run(100, &Arc::new(Semaphore::new(1 << 20))), run(1 << 20, &budget)] {
         assert!((0..10).any(|_| run.append("x", &json!("y".repeat(20))).is_none()));
         assert!(run.finish(RunEnd::log_full()));
-        assert_eq!(run.view().0.unwrap().end.status, "failed");
+        assert_eq!(run.view().0.unwrap().outcome.status, "failed");
     }
     assert!(budget.available_permits() == 200, "a dropped run gives back what it took");
 }

@@ -93,12 +93,12 @@ impl Tools {
 
     fn add(&mut self, entry: &Value, text: &RawValue) -> Result<(), Invalid> {
         let members = Members::read(text.get()).map_err(unreadable)?;
-        let echoed = |key| last(&members, key).map(ToOwned::to_owned);
         match read::members(entry)? {
             Ref::Server => Ok(()),
             Ref::Local { name, read_only } => self.insert(name, Kind::Local, read_only),
             Ref::A2aLocal { name } => {
-                let agent_card = echoed("agentCard").unwrap_or_default();
+                let agent_card =
+                    last(&members, "agentCard").map(ToOwned::to_owned).unwrap_or_default();
                 self.insert(name, Kind::A2aLocal { agent_card }, false)
             }
             Ref::McpLocal { name: server, tools } => {
@@ -106,7 +106,7 @@ impl Tools {
                     let kind = Kind::McpLocal {
                         mcp_server: server.clone(),
                         mcp_tool_name: name.clone(),
-                        mcp_server_info: echoed("serverInfo"),
+                        mcp_server_info: last(&members, "serverInfo").map(ToOwned::to_owned),
                     };
                     self.insert(name, kind, annotations["readOnlyHint"] == true)
                 })

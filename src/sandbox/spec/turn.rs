@@ -66,7 +66,8 @@ impl Turn {
     }
 
     pub(super) fn has_system_message(&self) -> bool {
-        let said = |message: &Message| !message.content.trim().is_empty();
-        self.messages.iter().any(|message| message.role == Role::System && said(message))
+        self.messages
+            .iter()
+            .any(|message| message.role == Role::System && !message.content.trim().is_empty())
     }
 }

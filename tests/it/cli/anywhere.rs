@@ -112,7 +112,7 @@ async fn arguments_are_typed_and_tools_are_shown() {
     let noted = with(&rig, &["call", "plain_note", "text=a=b"]).await.expect(OK);
     assert_eq!(noted.out, "noted: a=b\n");
     let wrong = with(&rig, &["call", "plain_note", "texd=x"]).await.expect(USAGE);
-    assert!(wrong.err.contains("there are: text"), "{}", wrong.err);
+    assert!(wrong.err.contains("the fields are: text"), "{}", wrong.err);
     let unknown = with(&rig, &["call", "plain_not", "text=x"]).await.expect(FAILED);
     assert!(unknown.err.contains("did you mean `plain_note`"), "{}", unknown.err);
     for arguments in [&["call", "plain_not"][..], &["call", "plain_not", "{}"]] {

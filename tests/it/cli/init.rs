@@ -60,13 +60,13 @@ async fn named_and_imported_entries_get_in() {
         &format!("http://127.0.0.1:1/mcp?token={CANARY}"),
     ];
     let written = init(&output, &args).await.expect(OK);
-    assert!(written.err.contains("export HOME_TOKEN="), "what to set: {}", written.err);
+    assert!(written.err.contains("secrets/HOME_TOKEN"), "what is kept: {}", written.err);
     let text = fs::read_to_string(&output).expect("it was written");
     assert!(!text.contains(CANARY), "{text}");
     // A variable that is set for every program here, and is one word.
     let mut text = text;
     for name in ["HOME_TOKEN", "SERVER_2_TOKEN"] {
-        text = text.replace(&format!("env:{name}"), "env:LANG");
+        text = text.replace(&format!("secret:{name}"), "env:LANG");
     }
     let plan = check(&text, &["--json"]).await;
     let plan = plan.expect(OK).json();
@@ -101,7 +101,7 @@ async fn init_on_a_terminal_asks_and_offers_what_it_finds() {
     let mut desk = Desk::on_terminal_at(Some(home.path()), 100, 30, &["init"]);
     desk.says("Your MANTYX workspace").await;
     desk.type_in("\n");
-    desk.says("Take over 1 MCP servers").await;
+    desk.says("Take over 1 MCP server (kitty)").await;
     desk.type_in("y\n");
     desk.says("The URL of an MCP server").await;
     desk.type_in("\n");

@@ -76,9 +76,15 @@ async fn a_result_is_fetched_at_another_replica() {
     let first = pending(&it.mantyx.answer("tu_1").await);
     it.mantyx.fill("@call", first["callId"].as_str().expect("an id"));
 
-    for (id, session, expected) in
-        [("tu_2", &session, "still runs"), ("tu_3", &other, "There is no such call")]
-    {
+    struct Case<'a> {
+        id: &'static str,
+        session: &'a str,
+        expected: &'static str,
+    }
+    for Case { id, session, expected } in [
+        Case { id: "tu_2", session: &session, expected: "still runs" },
+        Case { id: "tu_3", session: &other, expected: "There is no such call" },
+    ] {
         it.mantyx.script(fetch(Script::new(), id, 0).answered(id).done());
         submitted(&it.two, &messages(session), hello).await;
         let told = it.mantyx.answer(id).await.to_string();

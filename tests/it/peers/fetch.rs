@@ -25,6 +25,19 @@ const PYTHON: &[&str] = &[
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
+/// The last SDK before A2A 0.3, which agents in the field still have.
+const PYTHON_V02: &[&str] = &["a2a-sdk==0.2.16", "uvicorn==0.54.0"];
+/// A framework whose agents stream whatever they are asked. It needs the older A2A SDK.
+const PYTHON_AGNO: &[&str] = &[
+    "agno==3.1.10",
+    "a2a-sdk==0.3.26",
+    "fastapi==0.165.0",
+    "python-multipart==0.0.34",
+    "uvicorn==0.54.0",
+];
+/// A2A's SDK for JavaScript, in both generations.
+const A2A_NODE_V03: &[&str] = &["@a2a-js/sdk@0.3.13", "express@5.2.1"];
+const A2A_NODE_V1: &[&str] = &["@a2a-js/sdk@1.3.0", "express@5.2.1"];
 /// What starts the Python servers of people's own files.
 const UV: &[&str] = &["uv==0.13.9"];
 /// The last SDK of MCP's first generation, which most clients still have.
@@ -107,6 +120,30 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn python_v03() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The interpreter that has the A2A SDK of 0.2.
+pub(crate) fn python_v02() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-v02", PYTHON_V02, venv))).join("bin/python")
+}
+
+/// The interpreter that has agno.
+pub(crate) fn python_agno() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-agno", PYTHON_AGNO, venv))).join("bin/python")
+}
+
+/// The modules of A2A's SDK for JavaScript, of 0.3.
+pub(crate) fn a2a_node_v03() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("a2a-node-v03", A2A_NODE_V03, npm))).join("node_modules")
+}
+
+/// The same of 1.x.
+pub(crate) fn a2a_node_v1() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("a2a-node-v1", A2A_NODE_V1, npm))).join("node_modules")
 }
 
 /// The interpreter that has the first generation of MCP's SDK.

@@ -122,13 +122,18 @@ struct Loop {
 }
 
 /// A call: its id, tool and arguments.
-type Drawn = (String, String, Value);
+struct Drawn {
+    id: String,
+    tool: String,
+    args: Value,
+}
 
 fn draw(cycle: usize, rng: &mut StdRng) -> Vec<Drawn> {
     let call = |number| {
         let kind = Kind::ALL.choose(rng).expect("there are five");
         let ms = rng.random_range(0..200);
-        (format!("c{cycle}_{number}"), format!("plain_{}", kind.tool()), json!({ "ms": ms }))
+        let (id, tool) = (format!("c{cycle}_{number}"), format!("plain_{}", kind.tool()));
+        Drawn { id, tool, args: json!({ "ms": ms }) }
     };
     (0..CALLS).map(call).collect()
 }
@@ -177,8 +182,10 @@ impl Loop {
     async fn post_a_set(&mut self, cycle: usize, rng: &mut StdRng) {
         self.rig.bridge.wait_backend("plain", "ready").await;
         let calls = draw(cycle, rng);
-        let item = |(id, tool, args): &Drawn| json!({ "tool_name": tool, "tool_call_id": id, "payload": args });
-        let items: Vec<_> = calls.iter().map(item).collect();
+        let mut items = Vec::new();
+        for Drawn { id, tool, args } in &calls {
+            items.push(json!({ "tool_name": tool, "tool_call_id": id, "payload": args }));
+        }
         let set = json!({ "id": format!("w{cycle}"), "runId": "r", "items": items }).to_string();
         let (to, token) = (self.rig.bridge.addr(), self.rig.bridge.token().to_owned());
         let mut client = JoinSet::new();
@@ -191,7 +198,7 @@ impl Loop {
         let results = answer["Results"].as_array().expect("a list");
         assert_eq!(results.len(), calls.len());
         self.tally.calls += calls.len();
-        for ((id, ..), result) in calls.into_iter().zip(results) {
+        for (Drawn { id, .. }, result) in calls.into_iter().zip(results) {
             assert_eq!(result["ToolCallID"], id);
             let said = result["Result"].as_str().or(result["Error"]["Message"].as_str());
             self.answers.insert(id, vec![said.expect("a result or an error").to_owned()]);
@@ -217,7 +224,7 @@ impl Loop {
         }
         let calls = draw(cycle, rng);
         self.tally.calls += calls.len();
-        for (id, tool, args) in &calls {
+        for Drawn { id, tool, args } in &calls {
             assert_eq!(self.rig.ask(to, id, tool, args.clone()).await, 1);
         }
         self.kill(rng).await;
@@ -225,7 +232,7 @@ impl Loop {
         let may_be_lost = self.wire != "claude";
         let open = self.wait_answered(&calls, may_be_lost).await;
         // hsafa replays nothing. A call that the bridge does not know is made the second time.
-        for (id, tool, args) in calls.iter().filter(|(id, ..)| open.contains(id)) {
+        for Drawn { id, tool, args } in calls.iter().filter(|call| open.contains(&call.id)) {
             self.tally.unheard += 1;
             self.rig.ask(to, id, tool, args.clone()).await;
         }
@@ -241,7 +248,7 @@ impl Loop {
             let posts = state["posts"].as_array().expect("a list");
             let is_open =
                 |id: &str| !posts.iter().any(|post| post["call"] == *id && post["status"] == 200);
-            let ids = calls.iter().map(|(id, ..)| id.clone());
+            let ids = calls.iter().map(|call| call.id.clone());
             let open: Vec<String> = ids.filter(|id| is_open(id)).collect();
             let is_unheard = |id: &String| may_be_lost && self.rig.plain.begun(id) == 0;
             if open.is_empty() || !open.iter().all(is_unheard) {

@@ -187,16 +187,25 @@ async fn hsafas_own_client_and_the_bridge_speak_alike() {
     assert!(times("team") == 1 && times("intranet") > 1);
 }
 
-const SESSIONS: [(&str, &str, &str); 2] =
-    [("s-ours", "env_1", "ours"), ("s-theirs", "env_2", "theirs")];
+/// A session of Claude's, its environment, and whose it is.
+struct Session {
+    id: &'static str,
+    environment: &'static str,
+    side: &'static str,
+}
+
+const SESSIONS: [Session; 2] = [
+    Session { id: "s-ours", environment: "env_1", side: "ours" },
+    Session { id: "s-theirs", environment: "env_2", side: "theirs" },
+];
 
 impl Pair {
     async fn of_claude() -> Self {
         let mut pair = Self::start("claude", fetch::python_models(), "claude_worker.py").await;
         let ledger = pair.dir.path().join("theirs");
         pair.program.arg("env_2").arg(ledger);
-        for (session, environment, _) in SESSIONS {
-            let session = json!({ "id": session, "environment": environment });
+        for Session { id, environment, .. } in SESSIONS {
+            let session = json!({ "id": id, "environment": environment });
             pair.rig.control("session", session).await;
         }
         pair.start_theirs();
@@ -206,7 +215,7 @@ impl Pair {
     }
 
     async fn ask_both(&self, id: &str, tool: &str, args: Value) {
-        for (session, _, side) in SESSIONS {
+        for Session { id: session, side, .. } in SESSIONS {
             self.rig.ask(session, &format!("{id}-{side}"), tool, args.clone()).await;
         }
     }
@@ -219,12 +228,17 @@ async fn anthropics_own_worker_and_the_bridge_answer_alike() {
         pair.ask_both(id, tool, args).await;
         pair.answers(id).await
     };
-    for (id, tool, args) in [
-        ("c1", "plain_note", json!({ "text": "t\u{e9} \u{1f375}\n" })),
+    struct Case {
+        id: &'static str,
+        tool: &'static str,
+        args: Value,
+    }
+    for Case { id, tool, args } in [
+        Case { id: "c1", tool: "plain_note", args: json!({ "text": "t\u{e9} \u{1f375}\n" }) },
         // An empty result, a large one, and one that says that it is an error.
-        ("c2", "plain_big", json!({ "bytes": 0 })),
-        ("c3", "plain_big", json!({ "bytes": 60_000 })),
-        ("c4", "plain_fail", json!({})),
+        Case { id: "c2", tool: "plain_big", args: json!({ "bytes": 0 }) },
+        Case { id: "c3", tool: "plain_big", args: json!({ "bytes": 60_000 }) },
+        Case { id: "c4", tool: "plain_fail", args: json!({}) },
     ] {
         let [ours, theirs] = ask(id, tool, args).await;
         assert_eq!(ours, theirs);

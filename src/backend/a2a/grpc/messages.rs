@@ -39,13 +39,16 @@ struct SendMessageRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct SendMessageConfiguration {
+    #[prost(string, repeated, tag = "1")]
+    accepted_output_modes: Vec<String>,
     #[prost(int32, optional, tag = "3")]
     history_length: Option<i32>,
     #[prost(bool, tag = "4")]
     return_immediately: bool,
 }
 
-/// `GetTaskRequest`, and `CancelTaskRequest` without the length: they begin with the same fields.
+/// `GetTaskRequest`, and `CancelTaskRequest` and `SubscribeToTaskRequest` without the length: they
+/// begin with the same fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TaskRequest {
     #[prost(string, tag = "1")]
@@ -56,10 +59,10 @@ struct TaskRequest {
     history_length: Option<i32>,
 }
 
-/// `SendMessageResponse`.
+/// `StreamResponse`, and `SendMessageResponse`, which begins with the same fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Response {
-    #[prost(oneof = "Payload", tags = "1, 2")]
+    #[prost(oneof = "Payload", tags = "1, 2, 3, 4")]
     payload: Option<Payload>,
 }
 
@@ -70,6 +73,40 @@ enum Payload {
     Task(Task),
     #[prost(message, tag = "2")]
     Message(Message),
+    #[prost(message, tag = "3")]
+    StatusUpdate(StatusUpdate),
+    #[prost(message, tag = "4")]
+    ArtifactUpdate(ArtifactUpdate),
+}
+
+/// `TaskStatusUpdateEvent`.
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate {
+    #[prost(string, tag = "1")]
+    task_id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<TaskStatus>,
+}
+
+/// `TaskArtifactUpdateEvent`.
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactUpdate {
+    #[prost(string, tag = "1")]
+    task_id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact: Option<Artifact>,
+    #[prost(bool, tag = "4")]
+    append: bool,
+    #[prost(bool, tag = "5")]
+    last_chunk: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
@@ -84,6 +121,9 @@ struct Task {
     status: Option<TaskStatus>,
     #[prost(message, repeated, tag = "4")]
     artifacts: Vec<Artifact>,
+    #[prost(message, repeated, tag = "5")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    history: Vec<Message>,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
@@ -106,7 +146,7 @@ struct Message {
     #[prost(string, tag = "3")]
     task_id: String,
     #[prost(int32, tag = "4")]
-    #[serde(skip)]
+    #[serde(serialize_with = "role")]
     role: i32,
     #[prost(message, repeated, tag = "5")]
     parts: Vec<Part>,
@@ -223,6 +263,11 @@ fn base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
 }
 
+/// Tells what a user has said in a history from what the agent has.
+fn role<S: Serializer>(role: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *role == ROLE_USER { "ROLE_USER" } else { "ROLE_AGENT" })
+}
+
 /// A state that is newer than this code stays a number.
 fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
     match usize::try_from(*state).ok().and_then(|state| STATES.lines().nth(state)) {
@@ -233,40 +278,56 @@ fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
 
 pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> {
     let tenant = tenant.unwrap_or_default().to_owned();
-    let history_length = Some(wire::history_length(Generation::V10));
+    let history_length = wire::history_length(Generation::V10);
+    let task_request = |id: &str, history_length| {
+        TaskRequest { tenant: tenant.clone(), id: id.to_owned(), history_length }.encode_to_vec()
+    };
     match operation {
-        Operation::Send(sent, reply) => {
-            let text = Content::Text(sent.text.to_owned());
-            let message = Message {
-                message_id: sent.id.to_owned(),
-                context_id: sent.context.unwrap_or_default().to_owned(),
-                task_id: sent.task.unwrap_or_default().to_owned(),
-                role: ROLE_USER,
-                parts: vec![Part { content: Some(text), ..Part::default() }],
-            };
-            let return_immediately = reply == Reply::AtOnce;
-            let configuration =
-                Some(SendMessageConfiguration { history_length, return_immediately });
-            SendMessageRequest { tenant, message: Some(message), configuration }.encode_to_vec()
+        Operation::Send(message, reply) => {
+            send(tenant, message, reply == Reply::AtOnce).encode_to_vec()
         }
-        Operation::GetTask(id) | Operation::CancelTask(id) => {
-            let history_length = history_length.filter(|_| operation.only_reads());
-            TaskRequest { tenant, id: id.to_owned(), history_length }.encode_to_vec()
-        }
+        Operation::Stream(message) => send(tenant, message, false).encode_to_vec(),
+        Operation::GetTask(id) => task_request(id, Some(history_length)),
+        Operation::GetHistory(id) => task_request(id, Some(wire::LONG_HISTORY)),
+        Operation::CancelTask(id) | Operation::Subscribe(id) => task_request(id, None),
     }
+}
+
+fn send(tenant: String, sent: wire::Message<'_>, return_immediately: bool) -> SendMessageRequest {
+    let text = Content::Text(sent.text.to_owned());
+    let message = Message {
+        message_id: sent.id.to_owned(),
+        context_id: sent.context.unwrap_or_default().to_owned(),
+        task_id: sent.task.unwrap_or_default().to_owned(),
+        role: ROLE_USER,
+        parts: vec![Part { content: Some(text), ..Part::default() }],
+    };
+    let configuration = SendMessageConfiguration {
+        accepted_output_modes: sent.output_modes.to_vec(),
+        history_length: Some(wire::history_length(Generation::V10)),
+        return_immediately,
+    };
+    SendMessageRequest { tenant, message: Some(message), configuration: Some(configuration) }
 }
 
 /// The result of `operation` in its message, as JSON.
 pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
-    let unreadable = |why: prost::DecodeError| {
-        A2aFailure::unreadable(format!("a message is no protobuf of A2A 1.0 ({why})"))
-    };
-    if !matches!(operation, Operation::Send(..)) {
-        return json(&Task::decode(message).map_err(unreadable)?);
+    if operation.message().is_some() {
+        return decode_event(message);
     }
-    let reply = Response::decode(message).map_err(unreadable)?.payload;
-    let why = "the reply is neither a message nor a task";
-    json(&reply.ok_or_else(|| A2aFailure::unreadable(why))?)
+    json(&Task::decode(message).map_err(not_protobuf)?)
+}
+
+/// A message of a stream, as JSON.
+pub(super) fn decode_event(message: Bytes) -> Exchanged {
+    let payload = Response::decode(message).map_err(not_protobuf)?.payload;
+    let why = "its reply is neither a message nor a task";
+    json(&payload.ok_or_else(|| A2aFailure::unclear(why))?)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn not_protobuf(error: prost::DecodeError) -> A2aFailure {
+    A2aFailure::unclear(format!("a message of its reply is no protobuf of A2A 1.0 ({error})"))
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.

@@ -13,8 +13,7 @@ use super::*;
 use crate::backend::a2a::interface::Generation;
 use crate::config::A2aBinding;
 
-const HI: &str =
-    r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[{"text":"hi"}]}}"#;
+const HI: &str = r#"{"message":{"messageId":"","contextId":"","taskId":"","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}"#;
 /// The same, as it travels.
 const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
 
@@ -99,7 +98,8 @@ async fn reply_that_breaks_off_is_lost() {
 
 fn sending() -> Operation<'static> {
     use crate::backend::a2a::wire::{Message, Reply};
-    let message = Message { text: "hi", id: "m", context: None, task: None, trace: None };
+    let message =
+        Message { text: "hi", id: "m", context: None, task: None, output_modes: &[], trace: None };
     Operation::Send(message, Reply::WhenDone)
 }
 
@@ -109,7 +109,7 @@ fn lost(why: &str) -> A2aFailure {
 
 #[tokio::test]
 async fn a_result_is_one_message_and_a_success() {
-    let unreadable = |why: &str| A2aFailure::unreadable(why);
+    let unreadable = |why: &str| A2aFailure::unclear(why);
     let refused = A2aFailure::Refused {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -122,17 +122,17 @@ async fn a_result_is_one_message_and_a_success() {
         (HeaderMap::new(), vec![end("13")], Err(refused.clone())),
         // Without a message, the status may be in the head.
         (fields("13"), vec![], Err(refused)),
-        (fields("0"), vec![], Err(unreadable("the response has no message"))),
+        (fields("0"), vec![], Err(unreadable("its response has no message"))),
         (HeaderMap::new(), vec![], Err(lost(BROKEN_OFF))),
         (
             HeaderMap::new(),
             vec![data(HI_SENT), data(HI_SENT), end("0")],
-            Err(unreadable("the response has more than one message")),
+            Err(unreadable("its response has more than one message")),
         ),
         (
             HeaderMap::new(),
             vec![data(b"\x01\0\0\0\0"), end("0")],
-            Err(unreadable("the message is compressed")),
+            Err(unreadable("its response is compressed, which the bridge has not asked for")),
         ),
         // It is refused by its length, before it has come.
         (
@@ -146,6 +146,45 @@ async fn a_result_is_one_message_and_a_success() {
         let result = result(response(head, frames), sending()).await;
         assert_eq!(result.as_deref().map(RawValue::get).map_err(Clone::clone), expected, "{what}");
     }
+}
+
+/// All results of a stream, and why it ends.
+async fn results(head: HeaderMap, frames: Vec<Sent>) -> (Vec<String>, Option<A2aFailure>) {
+    let mut messages = Messages::new(response(head, frames));
+    let mut results = Vec::new();
+    loop {
+        match messages.next().await {
+            Ok(Some(result)) => results.push(result.get().to_owned()),
+            Ok(None) => return (results, None),
+            Err(failure) => return (results, Some(failure)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn stream_may_be_cut_anywhere_and_ends_with_its_status() {
+    let two = [HI_SENT, HI_SENT].concat();
+    let his = vec![HI.to_owned(), HI.to_owned()];
+    for size in 1..=two.len() {
+        let mut frames: Vec<Sent> = two.chunks(size).map(data).collect();
+        frames.push(end("0"));
+        assert_eq!(results(HeaderMap::new(), frames).await, (his.clone(), None), "{size}");
+    }
+    for (frames, expected) in [
+        (vec![data(&two)], lost(BROKEN_OFF)),
+        (vec![data(&two), data(b"\0\0"), end("0")], lost(BROKEN_OFF)),
+        (vec![data(&two), end("14")], lost("gRPC status UNAVAILABLE")),
+    ] {
+        let what = format!("{frames:?}");
+        assert_eq!(
+            results(HeaderMap::new(), frames).await,
+            (his.clone(), Some(expected)),
+            "{what}"
+        );
+    }
+    // A refusal has no message, and its status in the head.
+    let (none, refusal) = results(fields("12"), vec![]).await;
+    assert!(none.is_empty() && refusal.unwrap().means_no_stream(true));
 }
 
 #[test]

@@ -30,9 +30,9 @@ fn messages_of_every_wire() {
 
 #[test]
 fn a_completed_task_is_its_artifacts() {
-    let v10 = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"ignored"}]}},"artifacts":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"},{"text":"c"}]}]}}"#;
+    let v10 = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"d"}]}},"artifacts":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"},{"text":"c"}]}]}}"#;
     let reply = read(v10, PartEncoding::Plain, false).unwrap();
-    assert_eq!(reply.outcome, done("a\nb\nc"));
+    assert_eq!(reply.outcome, done("a\nb\nc\nd"));
     assert_eq!(reply.task_id.as_deref(), Some("t"));
     let v03 = r#"{"kind":"task","id":"t","status":{"state":"completed"},"artifacts":[{"parts":[{"kind":"text","text":"a"}]}]}"#;
     assert_eq!(outcome(v03), done("a"));
@@ -40,17 +40,17 @@ fn a_completed_task_is_its_artifacts() {
 
 #[test]
 fn a_text_that_was_made_piece_by_piece_is_one() {
-    let result = r#"{"id":"t","status":{"state":"completed","message":{"parts":[{"text":"x"},{"text":"y"}]}},"artifacts":[{"parts":[{"text":"a"},{"text":"b"},{"data":1},{"text":"c"}]},{"parts":[{"text":"d"}]}]}"#;
+    let result = r#"{"id":"t","status":{"state":"completed","message":{"parts":[{"text":"x "},{"text":"y"}]}},"artifacts":[{"parts":[{"text":"a"},{"text":" b"},{"data":1},{"text":"c"}]},{"parts":[{"text":"Title"},{"text":"Text."}]}]}"#;
     let outcome = |in_pieces| read(result, PartEncoding::Plain, in_pieces).unwrap().outcome;
-    assert_eq!(outcome(true), done("ab\n1\nc\nd"));
-    assert_eq!(outcome(false), done("a\nb\n1\nc\nd"));
+    assert_eq!(outcome(true), done("a b\n1\nc\nTitle\nText.\nx \ny"));
+    assert_eq!(outcome(false), done("a\n b\n1\nc\nTitle\nText.\nx \ny"));
 }
 
 #[test]
 fn a_completed_task_without_artifacts_is_its_status_message() {
     let result = r#"{"id":"t","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"done"}]}}}"#;
     assert_eq!(outcome(result), done("done"));
-    assert_eq!(outcome(r#"{"id":"t","status":{"state":"completed"}}"#), done(""));
+    assert_eq!(outcome(r#"{"id":"t","status":{"state":"completed"}}"#), done(EMPTY_TASK));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn files_without_bytes_are_named() {
 }
 
 #[test]
-fn only_the_files_of_the_answer_are_passed_on() {
+fn files_of_artifacts_and_of_the_status_are_passed_on() {
     let part = r#"{"raw":"AAAA","filename":"NAME","mediaType":"text/plain"}"#;
     let task = |state: &str| {
         let said = part.replace("NAME", "said.txt");
@@ -194,12 +194,14 @@ fn only_the_files_of_the_answer_are_passed_on() {
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(names("completed"), ["made.txt", "made-2.txt"]);
-    assert_eq!(names("input-required"), ["said.txt"]);
-    assert_eq!(
-        outcome(&task("failed")),
-        failed("[file said.txt text/plain, 3 bytes: not passed on, as an error carries no files]")
-    );
+    assert_eq!(names("completed"), ["made.txt", "made-2.txt", "said.txt"]);
+    assert_eq!(names("input-required"), ["made.txt", "made-2.txt", "said.txt"]);
+    let line = |name: &str| {
+        format!("[file {name} text/plain, 3 bytes: not passed on, as an error carries no files]")
+    };
+    let made = [line("made.txt"), line("made.txt")].join("\n");
+    let expected = [line("said.txt"), MADE_BEFORE.to_owned(), made].join("\n");
+    assert_eq!(outcome(&task("failed")), failed(&expected));
 }
 
 #[test]
@@ -207,14 +209,84 @@ fn reply_without_a_message_or_a_known_state_is_refused() {
     assert!(matches!(read("[]", PartEncoding::Plain, false), Err(Unreadable::NotAnObject(_))));
     assert_eq!(read("{}", PartEncoding::Plain, false), Err(Unreadable::NeitherMessageNorTask));
     for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {
-        assert_eq!(read(result, PartEncoding::Plain, false), Err(Unreadable::UnknownState));
+        assert_eq!(read(result, PartEncoding::Plain, false), Err(Unreadable::NoState));
     }
+    for name in ["TASK_STATE_UNSPECIFIED", "paused"] {
+        let result = format!(r#"{{"id":"t","status":{{"state":"{name}"}}}}"#);
+        assert_eq!(outcome(&result), Outcome::Unknown(name.to_owned()));
+    }
+}
+
+/// A task in `state`, whose status has the text `closing`, with artifacts or a history.
+fn task_with(state: &str, closing: Option<&str>, more: &str) -> String {
+    let message = closing.map(|text| format!(r#","message":{{"parts":[{{"text":"{text}"}}]}}"#));
+    let message = message.unwrap_or_default();
+    format!(r#"{{"id":"t","status":{{"state":"{state}"{message}}},{more}}}"#)
+}
+
+const MADE: &str = r#""artifacts":[{"parts":[{"text":"letter 1 was sent"}]}]"#;
+
+#[test]
+fn task_that_made_something_says_all_of_it() {
     assert_eq!(
-        read(
-            r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#,
-            PartEncoding::Plain,
-            false
-        ),
-        Err(Unreadable::UnknownState)
+        outcome(&task_with("completed", Some("Anything else?"), MADE)),
+        done("letter 1 was sent\nAnything else?")
+    );
+    assert_eq!(
+        outcome(&task_with("input-required", Some("Send letter 2?"), MADE)),
+        Outcome::Waiting(Answer::text(format!(
+            "letter 1 was sent\nSend letter 2?\n{WAITS_FOR_INPUT}"
+        )))
+    );
+    assert_eq!(
+        outcome(&task_with("failed", Some("no paper"), MADE)),
+        failed(&format!("no paper\n{MADE_BEFORE}\nletter 1 was sent"))
+    );
+    // What is said twice is one thing.
+    assert_eq!(
+        outcome(&task_with("completed", Some("letter 1 was sent"), MADE)),
+        done("letter 1 was sent")
+    );
+}
+
+#[test]
+fn answer_in_the_history_counts_where_there_is_no_other() {
+    const HISTORY: &str = r#""history":[
+        {"role":"agent","parts":[{"text":"old"}]},{"role":"user","parts":[{"text":"hi"}]},
+        {"role":"ROLE_AGENT","parts":[{"text":"looking"}]},{"role":"agent","parts":[{"text":"42"}]}]"#;
+    let reply = read(&task_with("completed", None, HISTORY), PartEncoding::Plain, false).unwrap();
+    assert_eq!((reply.outcome, reply.content), (done("looking\n42"), Content::History));
+    assert_eq!(outcome(&task_with("completed", Some("done"), HISTORY)), done("done"));
+    assert_eq!(
+        outcome(&task_with("failed", None, HISTORY)),
+        failed("the agent failed the task and gave no reason\nlooking\n42")
+    );
+    let of_user = r#""history":[{"role":"user","parts":[{"text":"hi"}]}]"#;
+    let reply = read(&task_with("completed", None, of_user), PartEncoding::Plain, false).unwrap();
+    assert_eq!((reply.outcome, reply.content), (done(EMPTY_TASK), Content::None));
+}
+
+#[test]
+fn empty_message_says_so() {
+    let reply = read(r#"{"message":{"parts":[{"text":""}]}}"#, PartEncoding::Plain, false).unwrap();
+    assert_eq!((reply.outcome, reply.content), (done(EMPTY_MESSAGE), Content::None));
+}
+
+#[test]
+fn file_in_a_data_url_is_passed_on() {
+    let part = r#"{"kind":"file","file":{"uri":"data:text/csv;base64,YSxi","name":"a.csv"}}"#;
+    let (text, files) = part_of(PartEncoding::Plain, part);
+    assert_eq!(text, "[file a.csv text/csv, 3 bytes: attached]");
+    assert_eq!((files[0].mime_type(), files[0].data()), ("text/csv", "YSxi"));
+}
+
+#[test]
+fn names_of_another_language_are_read() {
+    let result = r#"{"kind":"task","id":"t","context_id":"c","status":{"state":"completed"},"artifacts":[{"artifact_id":"a","parts":[{"kind":"file","file":{"bytes":"YSxi","mime_type":"text/csv"}}]}]}"#;
+    let reply = read(result, PartEncoding::Plain, false).unwrap();
+    assert_eq!(reply.context_id.as_deref(), Some("c"));
+    assert!(
+        matches!(&reply.outcome, Outcome::Final(Answer::Result { files, .. }) if files.len() == 1),
+        "{reply:?}"
     );
 }

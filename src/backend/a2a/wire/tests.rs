@@ -22,8 +22,14 @@ fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
     (format!("{method} {url}"), body.to_string())
 }
 
-const MESSAGE: Message<'_> =
-    Message { text: "a \"b\"", id: "m1", context: None, task: None, trace: None };
+const MESSAGE: Message<'_> = Message {
+    text: "a \"b\"",
+    id: "m1",
+    context: None,
+    task: None,
+    output_modes: &[],
+    trace: None,
+};
 const SEND: Operation<'_> = Operation::Send(MESSAGE, Reply::WhenDone);
 const NEXT: Operation<'_> =
     Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::AtOnce);
@@ -55,7 +61,7 @@ fn json_rpc_0_3() {
     let (_, body) = sent(&endpoint, SEND);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"blocking":true,"historyLength":1},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
     );
     let (_, body) = sent(&endpoint, Operation::GetTask("x"));
     assert_eq!(
@@ -67,7 +73,7 @@ fn json_rpc_0_3() {
     let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false,"historyLength":1},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"blocking":false,"historyLength":1},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
     );
 }
 
@@ -97,7 +103,7 @@ fn http_json_0_3() {
     assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert_eq!(
         body,
-        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
+        r#"{"configuration":{"blocking":true,"historyLength":1},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
     );
     let (line, _) = sent(&endpoint, Operation::GetTask("x"));
     assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x?historyLength=1");
@@ -178,10 +184,10 @@ fn a_gateways_page_leaves_open_what_the_agent_did() {
 fn body_that_is_no_reply_is_unreadable() {
     for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
         let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());
-        assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unreadable(_)))), "{body}");
+        assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unclear { .. }))), "{body}");
     }
     let reply = decode(A2aBinding::HttpJson, StatusCode::OK, b"\xff");
-    assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unreadable(_)))));
+    assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unclear { .. }))));
 }
 
 #[test]

@@ -140,18 +140,61 @@ async fn way_that_the_operator_has_chosen_is_the_only_one() {
 
 #[tokio::test]
 async fn refusals_are_told_without_what_may_be_secret() {
-    for (status, error, expected, passes, requests) in [
-        (401, "invalid_client", "answered 401 invalid_client", false, 2),
-        (401, "s3cret/+", "answered HTTP 401", false, 2),
-        (400, "invalid_scope", "answered 400 invalid_scope", false, 1),
-        (400, "s3cret/+", "answered HTTP 400", false, 1),
-        (503, "temporarily_unavailable", "answered 503 temporarily_unavailable", true, 1),
-        (429, "slow_down", "answered 429 slow_down", true, 1),
-        (302, "", "answered HTTP 302", false, 1),
+    struct Case {
+        status: u16,
+        error: &'static str,
+        expected: &'static str,
+        passes: bool,
+        requests: usize,
+    }
+    for Case { status, error, expected, passes, requests } in [
+        Case {
+            status: 401,
+            error: "invalid_client",
+            expected: "answered 401 invalid_client",
+            passes: false,
+            requests: 2,
+        },
+        Case {
+            status: 401,
+            error: "s3cret/+",
+            expected: "answered HTTP 401",
+            passes: false,
+            requests: 2,
+        },
+        Case {
+            status: 400,
+            error: "invalid_scope",
+            expected: "answered 400 invalid_scope",
+            passes: false,
+            requests: 1,
+        },
+        Case {
+            status: 400,
+            error: "s3cret/+",
+            expected: "answered HTTP 400",
+            passes: false,
+            requests: 1,
+        },
+        Case {
+            status: 503,
+            error: "temporarily_unavailable",
+            expected: "answered 503 temporarily_unavailable",
+            passes: true,
+            requests: 1,
+        },
+        Case {
+            status: 429,
+            error: "slow_down",
+            expected: "answered 429 slow_down",
+            passes: true,
+            requests: 1,
+        },
+        Case { status: 302, error: "", expected: "answered HTTP 302", passes: false, requests: 1 },
     ] {
         let (agent, url) = endpoint(move |_| fails(status, error)).await;
         let failure = issuer(Some(url), None, &[]).issue(None).await.unwrap_err();
-        assert!(failure.text.ends_with(expected), "{}", failure.text);
+        assert!(failure.text.ends_with(expected), "{status} {error}: {}", failure.text);
         assert!(failure.text.contains("/token?…") && !failure.text.contains("hunter2"));
         assert!(!failure.text.contains("s3cret"), "{}", failure.text);
         assert_eq!((failure.passes, agent.seen().len()), (passes, requests), "{status} {error}");
@@ -195,11 +238,14 @@ async fn a_card_is_heeded_where_the_operator_says_nothing() {
         [("/token", "https://hr.test/token"), ("https://idp.test/t", "https://idp.test/t")]
     {
         asked.learn(card, named);
-        assert_eq!(asked.known.lock().endpoint.as_ref().unwrap().url.as_str(), expected);
+        assert_eq!(asked.endpoint_state.lock().endpoint.as_ref().unwrap().url.as_str(), expected);
     }
     let told = issuer(Some(Url::parse("https://own.test/t").unwrap()), None, &[]);
     told.learn(card, "https://idp.test/t");
-    assert_eq!(told.known.lock().endpoint.as_ref().unwrap().url.as_str(), "https://own.test/t");
+    assert_eq!(
+        told.endpoint_state.lock().endpoint.as_ref().unwrap().url.as_str(),
+        "https://own.test/t"
+    );
 }
 
 #[test]

@@ -37,16 +37,33 @@ fn issuer() -> Value {
 #[tokio::test]
 async fn the_metadata_is_found_wherever_it_may_be() {
     let oauth = "/.well-known/oauth-authorization-server/as";
-    for (at_resource, named, at_issuer) in [
-        ("/.well-known/oauth-protected-resource/mcp", None, oauth),
-        ("/.well-known/oauth-protected-resource", None, "/.well-known/openid-configuration/as"),
-        ("/meta", Some("/meta"), "/as/.well-known/openid-configuration"),
+    struct Case {
+        at_resource: &'static str,
+        named: Option<&'static str>,
+        at_issuer: &'static str,
+    }
+    for Case { at_resource, named, at_issuer } in [
+        Case {
+            at_resource: "/.well-known/oauth-protected-resource/mcp",
+            named: None,
+            at_issuer: oauth,
+        },
+        Case {
+            at_resource: "/.well-known/oauth-protected-resource",
+            named: None,
+            at_issuer: "/.well-known/openid-configuration/as",
+        },
+        Case {
+            at_resource: "/meta",
+            named: Some("/meta"),
+            at_issuer: "/as/.well-known/openid-configuration",
+        },
     ] {
         let agent = server(&[(at_resource, resource()), (at_issuer, issuer())]).await;
         let (found, shows) = found(&agent, named).await.unwrap();
         assert_eq!(found.url, agent.url.join("as/token").unwrap(), "{at_resource}");
         assert_eq!(found.resource, Some(agent.url.join("mcp").unwrap().to_string()));
-        assert_eq!(shows, Shows::InHeader);
+        assert_eq!(shows, Shows::InHeader, "{at_resource}");
         assert_eq!(found.audience, agent.url.join("as").unwrap().as_str(), "for whom a key signs");
         for seen in agent.seen() {
             assert_eq!(seen.header("authorization"), "", "no secret is needed to ask");
@@ -69,28 +86,49 @@ async fn metadata_that_cannot_be_used_says_why() {
         document[key] = value;
         document
     };
-    for (resource, issuer, expected) in [
-        (with(resource(), "resource", json!("https://other/mcp")), issuer(), "another server"),
-        (with(resource(), "authorization_servers", json!([])), issuer(), "no authorization server"),
-        (
-            with(resource(), "authorization_servers", json!(["http://idp.test"])),
-            issuer(),
-            "http://idp.test/",
-        ),
-        (resource(), with(issuer(), "issuer", json!("https://evil")), "another issuer"),
-        (resource(), with(issuer(), "token_endpoint", json!(7)), "no token endpoint"),
-        (
-            resource(),
-            with(issuer(), "token_endpoint", json!("http://169.254.169.254/token")),
-            "http://169.254.169.254/token",
-        ),
-        (json!([]), issuer(), "no JSON object"),
+    struct Case {
+        resource: Value,
+        issuer: Value,
+        expected: &'static str,
+    }
+    for Case { resource, issuer, expected } in [
+        Case {
+            resource: with(resource(), "resource", json!("https://other/mcp")),
+            issuer: issuer(),
+            expected: "another server",
+        },
+        Case {
+            resource: with(resource(), "authorization_servers", json!([])),
+            issuer: issuer(),
+            expected: "no authorization server",
+        },
+        Case {
+            resource: with(resource(), "authorization_servers", json!(["http://idp.test"])),
+            issuer: issuer(),
+            expected: "http://idp.test/",
+        },
+        Case {
+            resource: resource(),
+            issuer: with(issuer(), "issuer", json!("https://evil")),
+            expected: "another issuer",
+        },
+        Case {
+            resource: resource(),
+            issuer: with(issuer(), "token_endpoint", json!(7)),
+            expected: "no token endpoint",
+        },
+        Case {
+            resource: resource(),
+            issuer: with(issuer(), "token_endpoint", json!("http://169.254.169.254/token")),
+            expected: "http://169.254.169.254/token",
+        },
+        Case { resource: json!([]), issuer: issuer(), expected: "no JSON object" },
     ] {
         let documents =
             [("/.well-known/oauth-protected-resource/mcp", resource), (at_issuer, issuer)];
         let error = found(&server(&documents).await, None).await.unwrap_err();
-        assert!(error.text.contains(expected), "{}", error.text);
-        assert!(error.text.contains("set `auth.oauth.token_url`"), "{}", error.text);
+        assert!(error.text.contains(expected), "{expected}: {}", error.text);
+        assert!(error.text.contains("set `auth.oauth.token_url`"), "{expected}: {}", error.text);
     }
     let agent = server(&[]).await;
     let error = found(&agent, None).await.unwrap_err();
@@ -141,30 +179,35 @@ async fn a_server_on_a_unix_socket_is_asked_over_it() {
 #[test]
 fn server_may_name_its_own_origin_or_https_elsewhere() {
     let url = |text: &str| Url::parse(text).unwrap();
-    for (base, target, may) in [
-        ("https://rs", "https://idp/t", true),
-        ("https://rs", "http://idp/t", false),
-        ("http://rs", "http://rs/t", true),
-        ("http://rs", "http://rs:81/t", false),
-        ("http://rs", "https://idp/t", true),
-        ("http://127.0.0.1:1", "http://127.0.0.1:1/t", true),
-        ("http://127.0.0.1:1", "http://127.0.0.1:2/t", false),
-        ("https://127.0.0.1:1", "https://127.0.0.1:2/t", false),
-        ("http://localhost:1", "http://[::1]:2/t", false),
-        ("http://localhost:1", "http://127.0.0.1:1/t", false),
-        ("http://127.0.0.1:1", "https://idp/t", true),
-        ("https://rs", "https://10.0.0.1/t", true),
-        ("https://rs", "http://127.0.0.1/t", false),
-        ("https://rs", "https://127.0.0.1/t", false),
-        ("https://rs", "https://localhost./t", false),
-        ("https://rs", "https://[::ffff:127.0.0.1]/t", false),
-        ("https://rs", "https://0.0.0.0/t", false),
-        ("https://rs", "https://169.254.169.254/t", false),
-        ("https://rs", "https://[::ffff:169.254.169.254]/t", false),
-        ("https://rs", "https://[fe80::1]/t", false),
-        ("http://169.254.169.254", "http://169.254.169.254/t", false),
-        ("https://rs", "https://user@idp/t", false),
-        ("https://rs", "file:///etc/passwd", false),
+    struct Case {
+        base: &'static str,
+        target: &'static str,
+        may: bool,
+    }
+    for Case { base, target, may } in [
+        Case { base: "https://rs", target: "https://idp/t", may: true },
+        Case { base: "https://rs", target: "http://idp/t", may: false },
+        Case { base: "http://rs", target: "http://rs/t", may: true },
+        Case { base: "http://rs", target: "http://rs:81/t", may: false },
+        Case { base: "http://rs", target: "https://idp/t", may: true },
+        Case { base: "http://127.0.0.1:1", target: "http://127.0.0.1:1/t", may: true },
+        Case { base: "http://127.0.0.1:1", target: "http://127.0.0.1:2/t", may: false },
+        Case { base: "https://127.0.0.1:1", target: "https://127.0.0.1:2/t", may: false },
+        Case { base: "http://localhost:1", target: "http://[::1]:2/t", may: false },
+        Case { base: "http://localhost:1", target: "http://127.0.0.1:1/t", may: false },
+        Case { base: "http://127.0.0.1:1", target: "https://idp/t", may: true },
+        Case { base: "https://rs", target: "https://10.0.0.1/t", may: true },
+        Case { base: "https://rs", target: "http://127.0.0.1/t", may: false },
+        Case { base: "https://rs", target: "https://127.0.0.1/t", may: false },
+        Case { base: "https://rs", target: "https://localhost./t", may: false },
+        Case { base: "https://rs", target: "https://[::ffff:127.0.0.1]/t", may: false },
+        Case { base: "https://rs", target: "https://0.0.0.0/t", may: false },
+        Case { base: "https://rs", target: "https://169.254.169.254/t", may: false },
+        Case { base: "https://rs", target: "https://[::ffff:169.254.169.254]/t", may: false },
+        Case { base: "https://rs", target: "https://[fe80::1]/t", may: false },
+        Case { base: "http://169.254.169.254", target: "http://169.254.169.254/t", may: false },
+        Case { base: "https://rs", target: "https://user@idp/t", may: false },
+        Case { base: "https://rs", target: "file:///etc/passwd", may: false },
     ] {
         assert_eq!(may_name(Some(&url(base)), &url(target)), may, "{base} {target}");
     }

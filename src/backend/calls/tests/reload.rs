@@ -46,7 +46,7 @@ impl FakeManager {
         let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        let demand = backend.demand.clone();
+        let (demand, switch) = (backend.demand.clone(), backend.switch.reader());
         self.backends.set(BackendHandles::from([(lease.name.clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::from_text);
         let like_before = entry(&lease);
@@ -64,6 +64,7 @@ impl FakeManager {
             first_turn: None,
             program: None,
             demand,
+            switch,
             redact: LiveRedaction::default(),
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));

@@ -2,14 +2,15 @@
 //!
 //! Must not: look into an item.
 
-use rmcp::model::{CustomRequest, RequestMetaObject};
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::Connection;
-use crate::backend::mcp::http;
+use crate::backend::mcp::http::HttpFailure;
 use crate::backend::mcp::pages::{List, Next, Pages};
-use crate::backend::mcp::verbatim::RawRequest;
-use crate::backend::{CallError, Called, PeerError, PeerErrorKind, Reply};
+use crate::backend::mcp::rpc::{OpenRequest, Unanswered};
+use crate::backend::mcp::transport::SendFailure;
+use crate::backend::{CallError, PeerError, PeerErrorKind, Reply};
 use crate::model::catalog::{Cut, Fault};
 
 impl Connection {
@@ -24,26 +25,14 @@ impl Connection {
         loop {
             let is_doubtful = cursor.as_ref().is_some_and(String::is_empty);
             let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
-            let raw_request = RawRequest::reading(method);
-            let request = CustomRequest::new(method, Some(params));
-            let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
+            let (request, message) = self.reading(method, params, None);
+            let reply = self.rpc().exchange(&request, message).await;
             // The server has written an empty cursor on its last page.
-            let is_after_last = is_doubtful && matches!(page, Ok(Err(_)));
-            if is_after_last || self.has_no_such_list(method, &page) {
+            let is_after_last = is_doubtful && matches!(reply, Ok(Err(_)));
+            if is_after_last || self.has_no_such_list(method, &reply) {
                 return Ok(List { ttl: pages.ttl, items: pages.items, cut: None });
             }
-            let page = page.and_then(|page| Ok(page?)).map_err(|error| {
-                if let Some(pause) = raw_request.pause.get() {
-                    return http::HttpFailure::Paused(*pause).peer_error();
-                }
-                let kind = raw_request.failure.get().copied().unwrap_or(match error {
-                    CallError::NotSent(_) | CallError::NoSession(_) | CallError::Lost(_) => {
-                        PeerErrorKind::Connect
-                    }
-                    _ => PeerErrorKind::Protocol,
-                });
-                PeerError::new(kind, format!("{method} failed")).because(error)
-            })?;
+            let page = self.page(&request, reply)?;
             let added = pages.add(&page).map_err(|error| {
                 let text = format!("its {method} {error}: not used");
                 PeerError::new(PeerErrorKind::Protocol, text)
@@ -64,12 +53,44 @@ impl Connection {
         }
     }
 
+    /// The result of a page's request, or why the list cannot be read.
+    fn page(
+        &self,
+        request: &OpenRequest,
+        reply: Result<Reply, Unanswered>,
+    ) -> Result<Box<RawValue>, PeerError> {
+        let (kind, error) = match reply {
+            Ok(Ok(page)) => return Ok(page),
+            Ok(Err(error)) => (None, CallError::from(error)),
+            Err(unanswered) => {
+                if let Unanswered::Transport(SendFailure::Http(paused @ HttpFailure::Paused(_))) =
+                    &unanswered
+                {
+                    return Err(paused.peer_error());
+                }
+                let kind = match &unanswered {
+                    Unanswered::Transport(SendFailure::Http(failure)) => Some(failure.kind()),
+                    _ => None,
+                };
+                (kind, self.rpc().call_error(request, unanswered))
+            }
+        };
+        let usual_kind = match error {
+            CallError::NotSent(_) | CallError::NoSession(_) | CallError::Lost(_) => {
+                PeerErrorKind::Connect
+            }
+            _ => PeerErrorKind::Protocol,
+        };
+        Err(PeerError::new(kind.unwrap_or(usual_kind), format!("{} failed", request.method))
+            .because(error))
+    }
+
     /// Whether the server has refused a list that it need not have: `resources` does not promise
     /// templates, and without `tools` there are none. Otherwise the backend would never be ready,
     /// or its resources would be missing.
-    fn has_no_such_list(&self, method: &str, page: &Called<Reply>) -> bool {
+    fn has_no_such_list(&self, method: &str, page: &Result<Reply, Unanswered>) -> bool {
         let promises_tools =
-            || self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
+            || self.rpc().info().is_some_and(|info| info.capabilities.tools.is_some());
         matches!(page, Ok(Err(error)) if error.is_unknown_method())
             && (method != "tools/list" || !promises_tools())
     }

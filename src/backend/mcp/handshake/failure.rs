@@ -4,11 +4,10 @@
 
 use ::http::StatusCode;
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
-use rmcp::transport::DynamicTransportError;
 
-use crate::backend::mcp::http;
 use crate::backend::mcp::http::HttpFailure;
-use crate::backend::mcp::verbatim::{ConnectionState, error_of};
+use crate::backend::mcp::rpc::{Rpc, error_data, error_of};
+use crate::backend::mcp::transport::SendFailure;
 use crate::backend::{PeerError, PeerErrorKind};
 use crate::model::member;
 
@@ -25,7 +24,7 @@ pub(in crate::backend::mcp) enum Failure {
     /// The server refused a message with a JSON-RPC error.
     Refused(ErrorData),
     /// A message could not be carried; with the body of the HTTP refusal, if there was one.
-    Transport(DynamicTransportError, Option<String>),
+    Transport(SendFailure, Option<String>),
     /// The server ended the connection.
     Closed,
     /// The server answered with something else than a handshake.
@@ -39,26 +38,29 @@ pub(in crate::backend::mcp) enum Failure {
 }
 
 impl Failure {
-    /// The failure `error` of a transport. The JSON-RPC error in the body of an HTTP refusal says
-    /// more than the status.
-    pub(super) fn transport(error: DynamicTransportError, state: &ConnectionState) -> Self {
-        let body = state.take_refusal();
-        let refused = body.as_deref().and_then(|body| member(body, "error"));
-        let refused = refused.filter(|error| member(error.get(), "code").is_some());
-        let is_readable = http::failure_of(&error).and_then(status).is_some_and(is_of_proposal);
-        match refused.filter(|_| is_readable).map(error_of) {
-            Some(reply) => {
-                let data = reply.data.and_then(|data| serde_json::from_str(data.get()).ok());
-                Self::Refused(ErrorData::new(ErrorCode(reply.code), reply.message, data))
+    /// A `failure` of the transport. The JSON-RPC error in the body of an HTTP refusal says more
+    /// than the status.
+    pub(super) fn transport(failure: SendFailure, rpc: &Rpc) -> Self {
+        let body = rpc.take_refusal();
+        let error = body
+            .as_deref()
+            .and_then(|body| member(body, "error"))
+            .filter(|error| member(error.get(), "code").is_some());
+        match (failure, error) {
+            (SendFailure::Cut, _) => Self::Closed,
+            (SendFailure::Http(HttpFailure::Status(status)), Some(error))
+                if is_of_proposal(status) =>
+            {
+                Self::Refused(error_data(error_of(error)))
             }
-            None => Self::Transport(error, body),
+            (failure, _) => Self::Transport(failure, body),
         }
     }
 
     /// The failure of the HTTP transport, if that is what failed.
     pub(in crate::backend::mcp) fn http(&self) -> Option<&HttpFailure> {
         match self {
-            Self::Transport(error, _) => http::failure_of(error),
+            Self::Transport(SendFailure::Http(failure), _) => Some(failure),
             _ => None,
         }
     }
@@ -71,6 +73,11 @@ impl Failure {
     /// Whether the connection is at an end. A server that refuses a message still reads the next.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Closed | Self::Transport(..))
+    }
+
+    /// Whether no other message to this process is of use.
+    pub(super) fn ends_handshake(&self) -> bool {
+        self.is_end() || matches!(self, Self::Echo)
     }
 
     /// Whether the server asks for the revision that it was asked in.
@@ -100,11 +107,11 @@ impl Failure {
     }
 
     /// The reason, for operators.
-    pub(in crate::backend::mcp) fn describe(&self, state: &ConnectionState) -> String {
+    pub(in crate::backend::mcp) fn describe(&self, rpc: &Rpc) -> String {
         match self {
-            Self::Transport(error, _) => http::words(error),
+            Self::Transport(failure, _) => failure.words(),
             Self::Closed => {
-                let why = state.why_lost();
+                let why = rpc.why_lost();
                 why.unwrap_or_else(|| "the connection ended during the handshake".to_owned())
             }
             Self::NoHandshake => {
@@ -122,7 +129,7 @@ impl Failure {
         }
     }
 
-    pub(in crate::backend::mcp) fn error(&self, state: &ConnectionState) -> PeerError {
+    pub(in crate::backend::mcp) fn error(&self, rpc: &Rpc) -> PeerError {
         let kind = match (self.http(), self) {
             (Some(failure), _) => failure.kind(),
             (None, Self::Transport(..) | Self::Closed) => PeerErrorKind::Connect,
@@ -133,7 +140,7 @@ impl Failure {
             Self::NoRevision => Some(NO_REVISION_CURE.into()),
             _ => self.http().and_then(HttpFailure::cure),
         };
-        PeerError::new(kind, self.describe(state)).with_cure(cure)
+        PeerError::new(kind, self.describe(rpc)).with_cure(cure)
     }
 }
 

@@ -7,33 +7,34 @@
 //!
 //! Must not: start or end a program.
 
-use rmcp::RoleClient;
-use rmcp::model::{ErrorData, ServerResult};
-use rmcp::transport::Transport;
+use std::future::pending;
+use std::sync::Arc;
+
 use tokio::time::{Duration, Instant, interval, sleep_until};
 
 use super::proposal::is_about_proposal;
 use super::{
-    Agreement, Answer, Conversation, Failure, Opening, Proposal, Proposals, Waits, after_discover,
+    Agreement, Failure, Opening, Proposal, Proposals, Request, Waits, after_discover,
     agreement_on_discover, agreement_on_initialize,
 };
-use crate::backend::mcp::verbatim::ConnectionState;
+use crate::backend::Reply;
+use crate::backend::mcp::rpc::{Link, Rpc, Unanswered};
 
 /// How often a silent program is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The handshake with one process.
-pub(in crate::backend::mcp) struct PipeHandshake<'a, T> {
-    conversation: &'a mut Conversation<T>,
+pub(in crate::backend::mcp) struct PipeHandshake<'a> {
+    link: &'a Link,
     proposals: &'a mut Proposals,
     waits: Waits,
     opening: Opening,
-    /// The id of `server/discover` while it has no answer.
-    discover: Option<i64>,
+    /// `server/discover` while it has no answer.
+    discover: Option<Request>,
     /// How often `server/discover` was sent.
     discovers: usize,
-    /// The id of `initialize` while it has no answer, and what it proposes.
-    initialize: Option<(i64, Proposal)>,
+    /// `initialize` while it has no answer, and what it proposes.
+    initialize: Option<(Request, Proposal)>,
     /// What the answer to `initialize` agrees to.
     agreement: Option<Agreement>,
     /// How this process has refused its first `initialize`.
@@ -52,15 +53,15 @@ enum Due {
     Refusal,
 }
 
-impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
+impl<'a> PipeHandshake<'a> {
     pub(in crate::backend::mcp) fn new(
-        conversation: &'a mut Conversation<T>,
+        link: &'a Link,
         opening: Opening,
         proposals: &'a mut Proposals,
         waits: Waits,
     ) -> Self {
         Self {
-            conversation,
+            link,
             proposals,
             waits,
             opening,
@@ -80,42 +81,38 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
     ) -> Result<Agreement, Failure> {
         match self.opening.clone() {
             Opening::Discover => {
-                self.send_discover().await?;
+                self.send_discover();
                 self.due = Some((Instant::now() + self.waits.discover, Due::Initialize));
             }
-            Opening::Initialize(proposal) => self.propose(proposal).await?,
+            Opening::Initialize(proposal) => self.propose(proposal),
         }
-        let mut silent_since = None;
+        let mut silence = Silence::default();
         let mut look = interval(LOOK.min(self.waits.silence));
         loop {
             let (due, has_due) = self.due.map_or((Instant::now(), false), |(at, _)| (at, true));
-            let message = tokio::select! {
+            let initialize = self.initialize.as_mut().map(|(request, _)| request);
+            let agreement = tokio::select! {
                 biased;
-                message = self.conversation.transport.receive() => message.ok_or(Failure::Closed)?,
-                () = sleep_until(due), if has_due => {
-                    if let Some(agreement) = self.overdue().await? {
-                        return self.conclude(agreement).await;
-                    }
-                    continue;
+                reply = reply_to(self.discover.as_mut()) => {
+                    self.discover = None;
+                    self.discover_answered(reply)?
                 }
+                reply = reply_to(initialize) => self.initialize_answered(reply)?,
+                () = sleep_until(due), if has_due => self.overdue()?,
                 _ = look.tick() => {
-                    if silent_since.is_none() && is_read() {
-                        silent_since = Some(Instant::now());
-                    }
+                    let silent = silence.lasts(self.rpc(), &is_read);
                     // One that has answered is not deaf, and after `initialize` another process
                     // would get the same message.
                     if self.opening == Opening::Discover
                         && self.refusal.is_none()
-                        && silent_since.is_some_and(|since| since.elapsed() >= self.waits.silence)
+                        && silent.is_some_and(|silent| silent >= self.waits.silence)
                     {
                         return Err(Failure::Silent);
                     }
-                    continue;
+                    None
                 }
             };
-            silent_since = None;
-            let Some(answer) = self.conversation.answer_in(message).await? else { continue };
-            if let Some(agreement) = self.answered(answer).await? {
+            if let Some(agreement) = agreement {
                 return self.conclude(agreement).await;
             }
         }
@@ -147,31 +144,28 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         self.proposals.after(last_words.filter(|words| is_about_proposal(words))?)
     }
 
-    fn state(&self) -> &ConnectionState {
-        &self.conversation.state
+    fn rpc(&self) -> &Arc<Rpc> {
+        &self.link.rpc
     }
 
-    async fn send_discover(&mut self) -> Result<(), Failure> {
+    fn send_discover(&mut self) {
         self.discovers += 1;
-        self.discover = Some(self.conversation.send_discover().await?);
-        Ok(())
+        self.discover = Some(Request::discover(self.rpc()));
     }
 
-    async fn propose(&mut self, proposal: Proposal) -> Result<(), Failure> {
+    fn propose(&mut self, proposal: Proposal) {
         self.proposals.add(&proposal);
         self.due = None;
-        let id = self.conversation.send_initialize(&proposal).await?;
-        self.initialize = Some((id, proposal));
-        Ok(())
+        self.initialize = Some((Request::initialize(self.rpc(), &proposal), proposal));
     }
 
     /// Handles that `server/discover` has had no answer for too long.
-    async fn overdue(&mut self) -> Result<Option<Agreement>, Failure> {
+    fn overdue(&mut self) -> Result<Option<Agreement>, Failure> {
         match self.due.take() {
             Some((_, Due::Initialize)) => {
-                let backend = &self.conversation.backend;
+                let backend = &self.rpc().backend;
                 tracing::debug!(%backend, "server/discover has no answer yet, trying initialize");
-                self.propose(Proposal::newest()).await?;
+                self.propose(Proposal::newest());
                 Ok(None)
             }
             Some((_, Due::Refusal)) => Err(self.refusal.take().unwrap_or(Failure::NoHandshake)),
@@ -179,37 +173,17 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         }
     }
 
-    /// Handles an answer. An error without an id is about the first request that has none.
-    async fn answered(&mut self, answer: Answer) -> Result<Option<Agreement>, Failure> {
-        let Answer { id, outcome } = answer;
-        if let Some(discover) = self.discover.filter(|discover| id.is_none_or(|id| id == *discover))
-        {
-            self.discover = None;
-            self.state().forget_handshake(discover);
-            return self.discover_answered(outcome).await;
-        }
-        match self.initialize.take() {
-            Some((initialize, proposal)) if id.is_none_or(|id| id == initialize) => {
-                self.state().forget_handshake(initialize);
-                self.initialize_answered(outcome, proposal).await
-            }
-            unanswered => {
-                self.initialize = unanswered;
-                Ok(None)
-            }
-        }
-    }
-
-    async fn discover_answered(
+    fn discover_answered(
         &mut self,
-        outcome: Result<ServerResult, ErrorData>,
+        reply: Result<Reply, Unanswered>,
     ) -> Result<Option<Agreement>, Failure> {
-        let failure = match agreement_on_discover(outcome) {
+        let failure = match agreement_on_discover(self.rpc(), reply) {
             Ok(agreement) => return Ok(Some(agreement)),
+            Err(failure) if failure.ends_handshake() => return Err(failure),
             Err(failure) => failure,
         };
-        let backend = &self.conversation.backend;
-        let why = failure.describe(self.state());
+        let backend = &self.rpc().backend;
+        let why = failure.describe(self.rpc());
         tracing::debug!(%backend, "server/discover failed: {why}");
         if let Some(agreement) = self.agreement.take() {
             return Ok(Some(agreement));
@@ -221,19 +195,26 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
             return Err(refusal);
         }
         if failure.wants_repeat() && self.discovers == 1 {
-            self.send_discover().await?;
+            self.send_discover();
         } else {
-            self.propose(after_discover(&failure.refusal().unwrap_or_default())).await?;
+            self.propose(after_discover(&failure.refusal().unwrap_or_default()));
         }
         Ok(None)
     }
 
-    async fn initialize_answered(
+    fn initialize_answered(
         &mut self,
-        outcome: Result<ServerResult, ErrorData>,
-        proposal: Proposal,
+        reply: Result<Reply, Unanswered>,
     ) -> Result<Option<Agreement>, Failure> {
-        let failure = match agreement_on_initialize(outcome, &proposal) {
+        let Some((_, proposal)) = &self.initialize else { return Ok(None) };
+        let proposal = proposal.clone();
+        let outcome = agreement_on_initialize(self.rpc(), reply, &proposal);
+        if outcome.as_ref().is_err_and(Failure::ends_handshake) {
+            // The next process may get what this one has not answered.
+            return outcome.map(Some);
+        }
+        self.initialize = None;
+        let failure = match outcome {
             Ok(agreement) if self.discover.is_none() => return Ok(Some(agreement)),
             Ok(agreement) => {
                 self.agreement = Some(agreement);
@@ -242,8 +223,8 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
             }
             Err(failure) => failure,
         };
-        let backend = &self.conversation.backend;
-        let why = failure.describe(self.state());
+        let backend = &self.rpc().backend;
+        let why = failure.describe(self.rpc());
         tracing::debug!(%backend, "initialize with {proposal} failed: {why}");
         let refusal = failure.refusal();
         let leaves_modern =
@@ -252,7 +233,7 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         let first = self.refusal.take().unwrap_or(failure);
         if let Some(next) = next.filter(|_| !leaves_modern) {
             self.refusal = Some(first);
-            self.propose(next).await?;
+            self.propose(next);
             return Ok(None);
         }
         if self.discover.is_none() && self.discovers > 0 {
@@ -260,7 +241,7 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         }
         self.refusal = Some(first);
         if self.discover.is_none() {
-            self.send_discover().await?;
+            self.send_discover();
         }
         // A server that says it is of 2026-07-28 answers in the end.
         let due = (Instant::now() + self.waits.discover, Due::Refusal);
@@ -270,15 +251,42 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
 
     /// Ends the handshake. The answer to `server/discover` still counts until the first call.
     async fn conclude(&mut self, agreement: Agreement) -> Result<Agreement, Failure> {
-        if let Some((id, _)) = self.initialize.take() {
-            self.state().forget_handshake(id);
-        }
+        self.initialize = None;
         if agreement.proposal.is_some() {
-            if let Some(id) = self.discover.take() {
-                self.state().await_discovery(id);
+            if let Some(Request { id, .. }) = self.discover.take() {
+                self.rpc().await_discovery(id);
             }
-            self.conversation.send_initialized().await?;
+            self.link.send_initialized().await?;
         }
         Ok(agreement)
+    }
+}
+
+/// The reply to `request`; never, if there is none.
+async fn reply_to(request: Option<&mut Request>) -> Result<Reply, Unanswered> {
+    match request {
+        Some(request) => (&mut request.reply).await,
+        None => pending().await,
+    }
+}
+
+/// How long a program has said nothing after it has read.
+#[derive(Default)]
+struct Silence {
+    since: Option<Instant>,
+    /// How many messages the program had sent at the last look.
+    messages: u64,
+}
+
+impl Silence {
+    fn lasts(&mut self, rpc: &Rpc, is_read: impl Fn() -> bool) -> Option<Duration> {
+        let messages = rpc.messages();
+        if messages != self.messages {
+            *self = Self { since: None, messages };
+        }
+        if self.since.is_none() && is_read() {
+            self.since = Some(Instant::now());
+        }
+        self.since.map(|since| since.elapsed())
     }
 }

@@ -4,9 +4,7 @@
 use std::sync::Mutex;
 
 use serde_json::Value;
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf, split,
-};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, split};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,11 +12,10 @@ use super::*;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::Memory;
 use crate::backend::mcp::connection::Connection;
-use crate::backend::mcp::stdio::Stdio;
+use crate::backend::mcp::rpc::FIRST_ID;
+use crate::backend::mcp::stdio::linked;
 use crate::backend::peer::Peer as _;
 use crate::model::answer::Answer;
-
-type Lines = Stdio<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
 /// What a server says to a message, and how long after it has read it.
 struct Line {
@@ -38,8 +35,7 @@ impl Line {
 
 /// A scripted server and the bridge's side of its pipe.
 struct Rig {
-    conversation: Conversation<Lines>,
-    state: Arc<ConnectionState>,
+    link: Link,
     proposals: Proposals,
     /// The messages that the server has read.
     seen: Arc<Mutex<Vec<Value>>>,
@@ -53,18 +49,13 @@ impl Rig {
         let seen = Arc::<Mutex<Vec<Value>>>::default();
         let mut server = JoinSet::new();
         server.spawn(serve(theirs, start, Arc::clone(&seen), script));
-        let name = BackendName::parse("scripted").unwrap();
-        let state = Arc::<ConnectionState>::default();
-        let (reader, writer) = split(ours);
-        let (stdio, _rest) =
-            Stdio::new(name.clone(), Arc::clone(&state), (reader, writer), Arc::default());
-        let conversation = Conversation::new(name, Arc::clone(&state), stdio);
-        Self { conversation, state, proposals: Proposals::default(), seen, _server: server }
+        let link = linked("scripted", ours);
+        Self { link, proposals: Proposals::default(), seen, _server: server }
     }
 
     async fn run(&mut self, opening: Opening) -> Result<Agreement, Failure> {
-        let Self { conversation, proposals, seen, .. } = self;
-        let mut handshake = PipeHandshake::new(conversation, opening, proposals, Waits::default());
+        let Self { link, proposals, seen, .. } = self;
+        let mut handshake = PipeHandshake::new(link, opening, proposals, Waits::default());
         handshake.run(|| !seen.lock().unwrap().is_empty()).await
     }
 
@@ -88,10 +79,8 @@ impl Rig {
     /// The connection after the handshake.
     async fn connect(mut self) -> (Connection, Memory, Arc<Mutex<Vec<Value>>>, JoinSet<()>) {
         let agreement = self.run(Opening::Discover).await.expect("an agreement");
-        let running = self.conversation.serve(agreement.info).await;
-        let name = BackendName::parse("scripted").unwrap();
         let memory = Memory::default();
-        let connection = Connection::new(name, self.state, running, None, Some(memory.clone()));
+        let connection = Connection::new(self.link, agreement.info, None, Some(memory.clone()));
         (connection, memory, self.seen, self._server)
     }
 }
@@ -220,7 +209,7 @@ async fn answer_to_discover_decides_although_initialize_was_answered_first() {
         _ => Vec::new(),
     });
     assert_eq!(rig.revision().await, "2026-07-28");
-    assert!(rig.state.handshake.lock().protocol_version.is_none(), "discover fixes none");
+    assert!(rig.link.rpc.handshake.lock().protocol_version.is_none(), "discover fixes none");
 }
 
 /// A server that answers `server/discover` after 30 s, and calls with the text of the call.
@@ -409,7 +398,7 @@ async fn server_that_refuses_every_proposal_is_given_up_with_what_was_tried() {
         Line::at_once(error(message, r#"{"code":-32603,"message":"out of order"}"#))
     });
     let failure = rig.run(Opening::Discover).await.unwrap_err();
-    let error = rig.proposals.add_summary(failure.error(&rig.state)).to_string();
+    let error = rig.proposals.add_summary(failure.error(&rig.link.rpc)).to_string();
     assert!(error.contains("it refuses the handshake: out of order"), "{error}");
     assert!(error.contains("tried with 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05"), "{error}");
     assert!(rig.methods().len() <= 9, "{:?}", rig.methods());
@@ -472,12 +461,8 @@ async fn silence_is_an_end_only_after_the_program_has_read() {
     assert!(start.elapsed() >= Duration::from_secs(120), "{:?}", start.elapsed());
 
     let mut rig = Rig::new(Duration::ZERO, |_| Vec::new());
-    let mut handshake = PipeHandshake::new(
-        &mut rig.conversation,
-        Opening::Discover,
-        &mut rig.proposals,
-        Waits::default(),
-    );
+    let mut handshake =
+        PipeHandshake::new(&rig.link, Opening::Discover, &mut rig.proposals, Waits::default());
     let unread = timeout(Duration::from_secs(3600), handshake.run(|| false)).await;
     assert!(unread.is_err(), "it may be busy with its installation: {unread:?}");
 }
@@ -505,8 +490,8 @@ async fn another_process_is_started_only_if_it_may_do_better() {
     for Row { opening, is_read, last_words, next } in rows {
         // An empty line stands for the end.
         let mut rig = Rig::new(Duration::ZERO, |_| Line::at_once(String::new()));
-        let Rig { conversation, proposals, .. } = &mut rig;
-        let mut handshake = PipeHandshake::new(conversation, opening, proposals, Waits::default());
+        let Rig { link, proposals, .. } = &mut rig;
+        let mut handshake = PipeHandshake::new(link, opening, proposals, Waits::default());
         let failure = handshake.run(|| true).await.unwrap_err();
         let proposal = handshake.after_end(&failure, is_read, Some(last_words));
         assert_eq!(proposal.map(|proposal| proposal.to_string()).as_deref(), next, "{last_words}");
@@ -521,7 +506,7 @@ async fn program_that_sends_back_what_it_gets_is_told_as_such() {
         let mut rig = Rig::new(Duration::ZERO, |message| Line::at_once(message.to_string()));
         let failure = rig.run(opening).await.unwrap_err();
         assert!(matches!(failure, Failure::Echo), "{failure:?}");
-        let error = failure.error(&rig.state);
+        let error = failure.error(&rig.link.rpc);
         assert!(error.to_string().contains("sends back what it gets"), "{error}");
         assert!(error.own_cure().is_some_and(|cure| cure.contains("`cat`")), "{error:?}");
         assert!(!rig.proposals.add_summary(error).to_string().contains("-32601"));
@@ -541,7 +526,7 @@ async fn answer_to_initialize_without_a_revision_is_told_as_such() {
         });
         let failure = rig.run(Opening::Discover).await.unwrap_err();
         assert!(matches!(failure, Failure::NoRevision), "{failure:?}");
-        let error = failure.error(&rig.state);
+        let error = failure.error(&rig.link.rpc);
         assert!(error.to_string().contains("`protocolVersion` that is a text"), "{error}");
         assert!(error.own_cure().is_some_and(|cure| cure.contains("a text such as")), "{error:?}");
     }

@@ -2,30 +2,15 @@
 //!
 //! Must not: show a body. Servers repeat the headers that they refuse, and those are secrets.
 
-use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
 /// What to do about a web page in the place of a message.
 pub(super) const PAGE_CURE: &str = "see in a browser what this `url` shows: it may be a login page \
      before the server (set `auth` or `headers`), or need the path of the MCP endpoint (often /mcp)";
 
 /// What to do about a body in an encoding that was not asked for.
-pub(super) const ENCODING_CURE: &str = "set `headers: {Accept-Encoding: identity}`; if the server, or the \
-     gateway before it, compresses its answers nevertheless, switch that off there for this `url`";
-
-/// The longest name of an encoding that is shown, in bytes.
-const MAX_ENCODING: usize = 40;
-
-/// The encoding of a body that cannot be read as it stands. The bridge asks for none, as most
-/// answers are short.
-pub(in crate::backend::mcp) fn encoding(headers: &HeaderMap) -> Option<String> {
-    let encoding = headers.get(CONTENT_ENCODING)?.to_str().ok()?.trim();
-    if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
-        return None;
-    }
-    let is_name = |letter: &char| letter.is_ascii_alphanumeric() || "-_, .".contains(*letter);
-    Some(encoding.chars().filter(is_name).take(MAX_ENCODING).collect())
-}
+pub(super) const ENCODING_CURE: &str = "the bridge asks for none (`Accept-Encoding: identity`): the server, \
+     or the gateway before it, compresses its answers nevertheless; switch that off there for this `url`";
 
 /// What a status means.
 pub(super) fn hint(status: StatusCode) -> &'static str {

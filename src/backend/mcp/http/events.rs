@@ -1,285 +1,116 @@
-//! Event streams of a server: the answer to one request, and the standing stream of a session or,
-//! with the older HTTP+SSE, of a connection. Each event has a size limit, and its content stays
-//! verbatim instead of passing rmcp's types.
+//! Event streams of a server: the answer to one request, and those that carry what it says unasked.
+//! Each event has a size limit, and its content stays verbatim.
 //!
-//! Must not: open a stream or reconnect one; rmcp does.
+//! Must not: open a stream (`streams` does).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, stream};
 use http::StatusCode;
-use rmcp::model::{RequestId, ServerJsonRpcMessage};
-use rmcp::transport::streamable_http_client::SseError;
-use sse_stream::Sse;
-use tokio::time::{Instant, timeout};
+use rmcp::model::RequestId;
+use tokio::time::timeout;
 
-use super::{ERROR_LIMIT, Http};
+use super::streams::{End, Place, StreamKind, retry};
+use super::{ERROR_LIMIT, PostFailure, Session, Streamable, skip};
 use crate::backend::NotRead;
 use crate::backend::mcp::LIMIT;
 use crate::backend::mcp::lines::IdFinder;
-use crate::backend::mcp::verbatim::{ConnectionState, Incoming};
-use crate::backoff::Backoff;
+use crate::backend::mcp::rpc::{Incoming, Kind, OpenRequest, Rpc};
+use crate::backend::mcp::transport::SendFailure;
 use crate::budget::{Budget, Held};
 use crate::error_chain::error_chain;
 use crate::sse::{Fields, Frame, FrameTooLarge, Framer};
 
-/// How many times in a row the standing stream may fail to open before the server counts as gone.
-/// rmcp tries as often, about two seconds in all.
-pub(in crate::backend::mcp) const MAX_FAILURES: usize = 4;
-
-/// If a stream lived this long before it ended, that does not count as a failure.
-const LIVED: Duration = Duration::from_secs(5);
-
-/// The waits before a standing stream that ended soon is asked for again.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
-/// The longest wait before a broken answer is asked for again: a call waits for it.
-const LONGEST_RESUME_WAIT: Duration = Duration::from_secs(5);
-
 /// How many bytes of one oversized frame are skipped. More is a flood, not an answer.
 const MAX_PAST: u64 = 32 << 20;
-
-/// The waits of a server's `retry` that the bridge follows, in milliseconds.
-const SHORTEST_RETRY: u64 = 200;
-const LONGEST_RETRY: u64 = 30_000;
 
 /// How long the first event of an answer to a `ping` may take.
 const FIRST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a stream that is opened by GET is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StreamKind {
-    /// What the server says unasked, in a session.
-    Standing,
-    /// The rest of a broken answer.
-    Resumed,
-}
-
-/// The streams of a connection that are opened by GET.
-#[derive(Debug)]
-pub(in crate::backend::mcp) struct Streams {
-    standing: Attempts,
-    resumed: Attempts,
-    /// The id of the last event on the standing stream. It tells a standing stream that is asked
-    /// for again from the rest of an answer: their waits must not add up.
-    last_id: Option<String>,
-    /// The event stream with which the server answered `notifications/initialized`. It may carry
-    /// what else comes on the standing stream, and some servers end the session with it.
-    pub(super) left_open: Option<reqwest::Response>,
-}
-
-/// The successes and failures of one kind of streams.
-#[derive(Debug)]
-struct Attempts {
-    /// How many in a row could not be opened.
-    failures: usize,
-    /// When the last one was opened, if any ever was.
-    opened: Option<Instant>,
-    /// Whether a stream has ended since the last one was requested.
-    ended: bool,
-    /// Whether the last stream has brought a message, or said when to ask again.
-    was_useful: bool,
-    backoff: Backoff,
-}
-
-impl Attempts {
-    fn new(longest: Duration) -> Self {
-        let backoff = Backoff::new(FIRST_WAIT, longest);
-        Self { failures: 0, opened: None, ended: false, was_useful: false, backoff }
-    }
-}
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self {
-            standing: Attempts::new(LONGEST_WAIT),
-            resumed: Attempts::new(LONGEST_RESUME_WAIT),
-            last_id: None,
-            left_open: None,
-        }
-    }
-}
-
-impl Streams {
-    fn attempts(&mut self, kind: StreamKind) -> &mut Attempts {
-        match kind {
-            StreamKind::Standing => &mut self.standing,
-            StreamKind::Resumed => &mut self.resumed,
-        }
-    }
-
-    /// The kind of a stream that is to begin after the event with this id.
-    pub(super) fn kind(&self, last_event_id: Option<&str>) -> StreamKind {
-        match last_event_id {
-            Some(id) if self.last_id.as_deref() != Some(id) => StreamKind::Resumed,
-            _ => StreamKind::Standing,
-        }
-    }
-
-    pub(super) fn opened(&mut self, kind: StreamKind) {
-        let attempts = self.attempts(kind);
-        attempts.failures = 0;
-        attempts.was_useful = false;
-        attempts.opened = Some(Instant::now());
-    }
-
-    pub(super) fn was_opened(&self, kind: StreamKind) -> bool {
-        match kind {
-            StreamKind::Standing => self.standing.opened.is_some(),
-            StreamKind::Resumed => self.resumed.opened.is_some(),
-        }
-    }
-
-    /// Counts a failure to open a stream. True if there are too many in a row, and the standing
-    /// stream was open before.
-    pub(super) fn failed(&mut self, kind: StreamKind) -> bool {
-        let attempts = self.attempts(kind);
-        attempts.failures += 1;
-        attempts.failures >= MAX_FAILURES && self.was_opened(StreamKind::Standing)
-    }
-
-    pub(super) fn ended(&mut self, kind: StreamKind) {
-        self.attempts(kind).ended = true;
-    }
-
-    /// Notes what `frame` says about the streams.
-    fn came(&mut self, kind: StreamKind, frame: &Frame) {
-        let Fields { id, data, .. } = frame.fields();
-        // The rest of an answer is polled as often as its server says.
-        let is_paced = kind == StreamKind::Resumed && retry(frame).is_some();
-        if is_paced || data.is_some_and(|data| !data.trim().is_empty()) {
-            self.attempts(kind).was_useful = true;
-        }
-        if kind == StreamKind::Standing && id.is_some() {
-            self.last_id = id;
-        }
-    }
-
-    /// The wait before the next stream, if the last one ended soon and brought nothing. Without it,
-    /// rmcp opens the next at once, or five a second if the server ends them properly.
-    pub(super) fn next_wait(&mut self, kind: StreamKind, now: Instant) -> Duration {
-        let attempts = self.attempts(kind);
-        if !std::mem::take(&mut attempts.ended) {
-            return Duration::ZERO;
-        }
-        let has_lived =
-            attempts.opened.is_some_and(|at| now.saturating_duration_since(at) >= LIVED);
-        if has_lived || attempts.was_useful {
-            attempts.backoff.reset();
-        }
-        if attempts.was_useful && kind == StreamKind::Resumed {
-            return Duration::ZERO;
-        }
-        attempts.backoff.next_wait()
-    }
-}
-
-/// What a stream of events is.
-pub(super) enum Role {
-    /// The answer to this request; with the client if the request was made in a session.
-    Answer {
-        id: RequestId,
-        http: Option<Http>,
-        /// The server has said something of the request, so that it runs.
-        has_begun: bool,
-    },
-    /// One that was opened by GET.
-    Stream(Http, StreamKind),
-}
-
-impl Role {
-    /// The same after a first message. An error of a lost session may be the tool's own from now
-    /// on.
-    fn begun(self) -> Self {
-        match self {
-            Self::Answer { id, http, .. } => Self::Answer { id, http, has_begun: true },
-            Self::Stream(..) => self,
-        }
-    }
-}
-
-/// The events in `response`.
-pub(super) fn events(
-    role: Role,
-    state: Arc<ConnectionState>,
-    response: reqwest::Response,
-) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
-    from(role, state, Source::new(response))
-}
-
-/// The events of `source`.
-pub(super) fn from(
-    role: Role,
-    state: Arc<ConnectionState>,
-    source: Source,
-) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
-    stream::unfold(Some((source, role, state)), async |stream| {
-        let (mut source, role, state) = stream?;
-        let next = source.next().await;
-        if let Role::Stream(http, kind) = &role {
-            match &next {
-                Next::Frame(frame) => http.streams.lock().came(*kind, frame),
-                Next::Broken(_) | Next::End => http.streams.lock().ended(*kind),
-                Next::NotRead(..) => (),
-            }
-        }
-        match (next, &role) {
-            (Next::Frame(frame), Role::Answer { id, http, has_begun }) => {
-                let fields = frame.fields();
-                // A result may be large, and an error that says this is short.
-                let is_short = frame.raw.len() <= ERROR_LIMIT;
-                if let (Some(http), Some(data)) = (http, &fields.data)
-                    && is_short
-                    && http.is_lost(StatusCode::OK, data, Some(id))
-                {
-                    if !has_begun {
-                        return Some((Ok(told(&state.no_session(id)?)), None));
+impl Streamable {
+    /// Reads the event stream that answers `request`, and what continues it after a break, until
+    /// the request has its outcome. A stream without ids of events cannot be continued; neither can
+    /// one of a session that another has replaced.
+    pub(super) async fn read_answer(
+        &self,
+        rpc: &Arc<Rpc>,
+        session: &Session,
+        request: &OpenRequest,
+        mut source: Source,
+    ) -> Result<(), PostFailure> {
+        let mut place = Place::default();
+        let mut answer = Answer { request, has_begun: false, is_resumed: false };
+        loop {
+            let end = match source.next().await {
+                Next::Frame(frame) => {
+                    place.note(&frame);
+                    self.read_frame(rpc, session, &mut answer, &frame).await;
+                    if request.has_outcome() {
+                        // Read to its end, so that the connection can be used again.
+                        rpc.spawn(skip(source.into_response()));
+                        return Ok(());
                     }
-                    http.is_doubtful.store(true, Ordering::Relaxed);
+                    continue;
                 }
-                let is_message = fields.data.as_ref().is_some_and(|data| !data.trim().is_empty());
-                let shown = event(fields, retry(&frame), &state, Some(id)).await;
-                let role = if is_message { role.begun() } else { role };
-                Some((Ok(shown), Some((source, role, state))))
+                Next::NotRead(why, _) => {
+                    rpc.not_read(&RequestId::Number(request.id), why);
+                    return Ok(());
+                }
+                Next::Broken(_) => End::Broken,
+                Next::End => End::Whole,
+            };
+            if answer.is_resumed {
+                self.streams.lock().ended(StreamKind::Resumed);
             }
-            (Next::Frame(frame), Role::Stream(..)) => {
-                let shown = event(frame.fields(), retry(&frame), &state, None).await;
-                Some((Ok(shown), Some((source, role, state))))
+            let may_continue = request.kind != Kind::Handshake && place.has_id();
+            if !may_continue || session.replaced.is_cancelled() {
+                return Err(PostFailure::Sent(SendFailure::Cut));
             }
-            (Next::Broken(error), _) => Some((Err(error), None)),
-            (Next::NotRead(why, _), Role::Answer { id, .. }) => {
-                Some((Ok(told(&state.not_read(id, why)?)), None))
-            }
-            (Next::NotRead(why, _), Role::Stream(Http { backend, .. }, _)) => {
-                // A resumed stream would bring the same oversized event again.
-                tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
-                state.lose(format!("the server sent an event that is not read: {why}"));
-                std::future::pending().await
-            }
-            (Next::End, _) => None,
+            let next = self.reopen(rpc, session, StreamKind::Resumed, &mut place, end).await;
+            source = next.ok_or(PostFailure::Sent(SendFailure::Cut))?;
+            answer.is_resumed = true;
         }
-    })
+    }
+
+    /// Takes one event of an answer. An error of a lost session means that the request has not run
+    /// only if it comes first; after a message, it may be the tool's own.
+    async fn read_frame(
+        &self,
+        rpc: &Arc<Rpc>,
+        session: &Session,
+        answer: &mut Answer<'_>,
+        frame: &Frame,
+    ) {
+        let id = answer.request.id;
+        let fields = frame.fields();
+        if answer.is_resumed {
+            self.streams.lock().came(StreamKind::Resumed, frame);
+            rpc.has_room().await;
+            return take_message(fields, rpc, None);
+        }
+        let data = fields.data.as_deref().unwrap_or_default();
+        // A result may be large, and an error that says this is short.
+        let is_short = !data.is_empty() && frame.raw.len() <= ERROR_LIMIT;
+        if is_short && self.is_lost(session, StatusCode::OK, data, Some(id)) {
+            if !answer.has_begun {
+                return rpc.no_session(id);
+            }
+            self.is_doubtful.store(true, Ordering::Relaxed);
+        }
+        answer.has_begun |= !data.trim().is_empty();
+        rpc.has_room().await;
+        take_message(fields, rpc, Some(id));
+    }
 }
 
-/// The events of `main`, and those of `aside` while `main` lives.
-pub(super) fn with<S>(mut main: S, mut aside: S) -> impl Stream<Item = S::Item> + Send + 'static
-where
-    S: Stream + Unpin + Send + 'static,
-{
-    let mut is_over = false;
-    stream::poll_fn(move |context| {
-        if !is_over {
-            match aside.poll_next_unpin(context) {
-                Poll::Ready(Some(event)) => return Poll::Ready(Some(event)),
-                Poll::Ready(None) => is_over = true,
-                Poll::Pending => (),
-            }
-        }
-        main.poll_next_unpin(context)
-    })
+/// The answer to one request, as far as it was read.
+struct Answer<'a> {
+    request: &'a OpenRequest,
+    /// The server has said something of the request, so that it runs.
+    has_begun: bool,
+    /// The stream was opened again, by GET.
+    is_resumed: bool,
 }
 
 /// The text of the first message on a stream, if one comes soon.
@@ -295,11 +126,6 @@ pub(super) async fn first(response: reqwest::Response) -> Option<String> {
         }
     };
     timeout(FIRST_PATIENCE, message).await.ok().flatten()
-}
-
-/// A message of the bridge's own for rmcp.
-fn told(message: &ServerJsonRpcMessage) -> Sse {
-    Sse { event: None, data: serde_json::to_string(message).ok(), id: None, retry: None }
 }
 
 /// A response body, cut into frames.
@@ -320,7 +146,7 @@ pub(in crate::backend::mcp) enum Next {
     Frame(Frame),
     /// A frame was not read; with the id of its message, if the source looks for ids.
     NotRead(NotRead, Option<RequestId>),
-    Broken(SseError),
+    Broken(String),
     End,
 }
 
@@ -334,6 +160,11 @@ impl Source {
     /// A source that skips an oversized frame, to find out which request it answers.
     pub(in crate::backend::mcp) fn reading_past(response: reqwest::Response) -> Self {
         Self { reads_past: true, ..Self::new(response) }
+    }
+
+    /// The response, of which nothing more matters.
+    pub(super) fn into_response(self) -> reqwest::Response {
+        self.response
     }
 
     /// Whether the first event is one of HTTP+SSE, which names the address for messages. Otherwise,
@@ -397,63 +228,36 @@ impl Source {
                         finder.read(&chunk);
                         if finder.size > MAX_PAST {
                             let why = NotRead::TooLarge { limit: LIMIT, size: None };
-                            return Next::Broken(SseError::Body(why.to_string().into()));
+                            return Next::Broken(format!("body error: {why}"));
                         }
                     }
                 }
                 Ok(None) => return self.framer.end().map_or(Next::End, Next::Frame),
                 Err(error) => {
                     let error = error_chain(&error.without_url());
-                    return Next::Broken(SseError::Body(error.into()));
+                    return Next::Broken(format!("body error: {error}"));
                 }
             }
         }
     }
 }
 
-/// A frame in rmcp's form: only messages that rmcp can read, ids and the wait before reconnecting.
-/// `answered` is the request whose answer the stream is.
-async fn event(
-    fields: Fields,
-    retry: Option<u64>,
-    state: &ConnectionState,
-    answered: Option<&RequestId>,
-) -> Sse {
-    state.has_room().await;
-    let id = fields.id.clone();
-    let data =
-        message(fields, state, answered).and_then(|message| serde_json::to_string(&message).ok());
-    Sse { event: None, data, id, retry }
-}
-
-/// The message in an event, if rmcp has to see it. `answered` is the request whose answer the
-/// stream is, if it is of one request.
-pub(in crate::backend::mcp) fn message(
-    fields: Fields,
-    state: &ConnectionState,
-    answered: Option<&RequestId>,
-) -> Option<ServerJsonRpcMessage> {
+/// Takes the message in an event, if it has one. `answered` is the request whose answer the stream
+/// is, if it is of one request.
+pub(in crate::backend::mcp) fn take_message(fields: Fields, rpc: &Arc<Rpc>, answered: Option<i64>) {
     let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
-    let data = fields.data.filter(|data| is_message && !data.trim().is_empty())?;
+    let Some(data) = fields.data.filter(|data| is_message && !data.trim().is_empty()) else {
+        return;
+    };
     let incoming = match answered {
-        Some(id) => state.answer_to(id, &data),
-        None => state.incoming(&data),
+        Some(id) => rpc.answer_to(id, &data),
+        None => rpc.incoming(&data),
     };
-    let why = match incoming {
-        Incoming::Message(message) => return Some(*message),
-        Incoming::Ignored(why) => why,
-        Incoming::Garbage => "it is no JSON-RPC message",
-    };
-    tracing::debug!("ignored a message: {why}");
-    None
-}
-
-/// How many milliseconds the server asks the client to wait before it reconnects.
-fn retry(frame: &Frame) -> Option<u64> {
-    let text = std::str::from_utf8(&frame.raw).ok()?;
-    let mut lines = text.split(['\n', '\r']);
-    let wait: u64 = lines.find_map(|line| line.strip_prefix("retry:")?.trim().parse().ok())?;
-    Some(wait.clamp(SHORTEST_RETRY, LONGEST_RETRY))
+    match incoming {
+        Incoming::Taken => (),
+        Incoming::Ignored(why) => tracing::debug!("ignored a message: {why}"),
+        Incoming::Garbage => tracing::debug!("ignored a message: it is no JSON-RPC message"),
+    }
 }
 
 #[cfg(test)]
@@ -463,7 +267,8 @@ mod tests {
     use futures_util::{FutureExt as _, poll};
 
     use super::*;
-    use crate::backend::mcp::verbatim::tests::full;
+    use crate::backend::mcp::http::tests::streamable;
+    use crate::backend::mcp::rpc::tests::full;
     use crate::budget::CHUNKS;
     use crate::budget::tests::quiet_after;
 
@@ -480,14 +285,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_waits_until_the_calls_have_taken_the_responses_before_it() {
-        let (state, raw_request) = full();
+        let (rpc, large) = full();
+        let before = rpc.messages();
         let body = "data: {\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n\n";
-        let response = reqwest::Response::from(::http::Response::new(body));
-        let role = Role::Answer { id: RequestId::Number(6), http: None, has_begun: false };
-        let mut events = Box::pin(events(role, Arc::new(state), response));
-        let mut event = events.next();
-        assert!(poll!(&mut event).is_pending());
-        raw_request.take_outcome().unwrap().unwrap().unwrap();
-        assert!(event.await.expect("an event").expect("it is read").data.is_some());
+        let source = Source::new(reqwest::Response::from(::http::Response::new(body)));
+        let request = OpenRequest::new(6, "tools/call", Kind::Call);
+        let (streamable, session) = (streamable(), Session::default());
+        let mut answer = Box::pin(streamable.read_answer(&rpc, &session, &request, source));
+        assert!(poll!(&mut answer).is_pending());
+        assert_eq!(rpc.messages(), before);
+        large.take_outcome().unwrap().unwrap().unwrap();
+        assert!(answer.await.is_err(), "the stream ends without a response");
+        assert_eq!(rpc.messages(), before + 1);
     }
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::super::verbatim::RawRequest;
 use super::{answers, pause};
 use crate::backend::{CallError, NotRead, PeerError, PeerErrorKind, RequestedPause};
 use crate::http_client;
@@ -122,23 +121,21 @@ impl HttpFailure {
         )
     }
 
-    /// Notes the failure in the request, and ends the request if the failure is an answer.
-    pub(in crate::backend::mcp) fn tell(&self, raw_request: &RawRequest) {
-        raw_request.failure.get_or_init(|| self.kind());
-        if let Self::Paused(pause) = self {
-            raw_request.pause.get_or_init(|| *pause);
-        }
-        raw_request.settle(Err(match self {
+    /// What the caller of a request is told if the failure is an answer; `None` if the connection
+    /// was merely lost. A body is left out, as it may hold text that is not meant for the model.
+    pub(in crate::backend::mcp) fn call_error(&self) -> Option<CallError> {
+        Some(match self {
             Self::Unreadable(why) => CallError::Unreadable(why.clone()),
             Self::NotRead(why) => CallError::NotRead(*why),
-            // The connection was merely lost.
-            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) | Self::NoSession(_) => return,
+            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) | Self::NoSession(_) => {
+                return None;
+            }
             Self::Paused(pause) => CallError::paused(*pause),
-            Self::Older => CallError::Unreadable(self.to_string()),
-            Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
-            Self::Page(_) | Self::Encoded(..) => CallError::Unreadable(self.to_string()),
-            // Without the body, which may hold text that is not meant for the model.
+            Self::Status(status) if http_client::leaves_outcome_open(*status) => return None,
             Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
-        }));
+            Self::Older | Self::Page(_) | Self::Encoded(..) => {
+                CallError::Unreadable(self.to_string())
+            }
+        })
     }
 }

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::value::RawValue;
 
 use crate::backend::ErrorReply;
-use crate::backend::mcp::verbatim::error_of;
+use crate::backend::mcp::rpc::error_of;
 use crate::model::Members;
 
 /// What an answer to a request with a session's id says about the session.

@@ -208,6 +208,18 @@ fn dialer_for(url: &Url, listen: bool) -> McpDialer {
     dialer(&name, &config, None, http_client::new())
 }
 
+/// The way to a server that is not there.
+pub(in crate::backend::mcp) fn streamable() -> Arc<super::Streamable> {
+    let url = Url::parse("http://127.0.0.1:9/").unwrap();
+    super::Streamable::new(Arc::new(super::Endpoint::new(
+        http_client::new(),
+        url,
+        HeaderMap::new(),
+        None,
+        None,
+    )))
+}
+
 async fn dial(server: &Server) -> Arc<dyn Peer> {
     try_dial(&server.url).await.expect("a connection")
 }
@@ -343,7 +355,9 @@ async fn failed_request_is_judged_by_its_status() {
             }
             CallError::Lost(_) => "lost".to_owned(),
             CallError::NotSent(_) | CallError::NoSession(_) => "not sent".to_owned(),
-            CallError::Unreadable(_) | CallError::NotRead(_) => "unreadable".to_owned(),
+            CallError::Unreadable(_) | CallError::Unclear { .. } | CallError::NotRead(_) => {
+                "unreadable".to_owned()
+            }
         });
     }
     assert_eq!(

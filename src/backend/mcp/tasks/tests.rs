@@ -13,13 +13,11 @@ use tokio::time::sleep;
 use super::*;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::Era;
-use crate::backend::mcp::handshake::{Conversation, Proposal};
-use crate::backend::mcp::stdio::Stdio;
-use crate::backend::mcp::verbatim::ConnectionState;
+use crate::backend::mcp::handshake::Proposal;
+use crate::backend::mcp::stdio::linked;
 use crate::backend::peer::{NotRecorded, Peer as _, Recorder};
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::catalog::Identity;
-use crate::model::ids::BackendName;
 
 /// What the server says to one request.
 enum Reply {
@@ -78,23 +76,17 @@ impl Fake {
         answer: impl Fn(&str, usize) -> Reply + Send + 'static,
     ) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
-        let (reader, writer) = tokio::io::split(ours);
         let seen = Arc::<Mutex<Vec<_>>>::default();
         let (say, said) = mpsc::channel(8);
         let mut server = JoinSet::new();
         server.spawn(serve(theirs, offer, Arc::clone(&seen), said, answer));
 
-        let name = BackendName::parse("fake").unwrap();
-        let state = Arc::<ConnectionState>::default();
-        let (stdio, _rest) =
-            Stdio::new(name.clone(), Arc::clone(&state), (reader, writer), Arc::default());
-        let mut conversation = Conversation::new(name.clone(), Arc::clone(&state), stdio);
+        let link = linked("fake", ours);
         let agreement = match era {
-            Era::Modern => conversation.discover().await,
-            Era::Legacy | Era::Oldest => conversation.initialize(&Proposal::newest()).await,
+            Era::Modern => link.discover().await,
+            Era::Legacy | Era::Oldest => link.initialize(&Proposal::newest()).await,
         };
-        let running = conversation.serve(agreement.unwrap().info).await;
-        let connection = Connection::new(name, state, running, None, None);
+        let connection = Connection::new(link, agreement.unwrap().info, None, None);
         connection.resolve().await.unwrap();
         Self { connection, seen, say, _server: server }
     }

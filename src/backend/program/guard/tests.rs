@@ -4,7 +4,8 @@
 use rustix::process::{Pid, test_kill_process};
 
 use super::{
-    BTreeSet, Child, Command, Groups, Guard, Mark, OwnedFd, Path, Prey, Stdio, UnixStream, left,
+    BTreeSet, Child, Command, Groups, Guard, Mark, OwnedFd, Path, Prey, Stdio, UnixStream,
+    living_prey,
 };
 
 /// One that leaves `mark` behind if it sees the end of its stdin.
@@ -29,7 +30,7 @@ fn one_that_is_given_up_does_not_take_it_for_the_daemons_end() {
 }
 
 fn ids(lines: &str) -> Vec<i32> {
-    let groups = left(lines.as_bytes()).into_iter().map(|prey| match prey {
+    let groups = living_prey(lines.as_bytes()).into_iter().map(|prey| match prey {
         Prey::Group(group) => group.get(),
         Prey::Marked(mark) => panic!("{mark:?}"),
     });
@@ -40,7 +41,7 @@ fn ids(lines: &str) -> Vec<i32> {
 fn marks_that_were_not_taken_back_are_left() {
     let [one, other] = [Mark::new(), Mark::new()].map(Prey::Marked);
     let lines = format!("+10\n+{one}\n-10\n+{other}\n-{one}\n+=short\n+{one}");
-    assert_eq!(left(lines.as_bytes()), BTreeSet::from([other]));
+    assert_eq!(living_prey(lines.as_bytes()), BTreeSet::from([other]));
 }
 
 #[test]

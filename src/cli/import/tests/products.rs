@@ -270,14 +270,31 @@ fn other_places_of_servers() {
 
 #[test]
 fn errors_of_yaml_and_toml_have_a_place_and_no_value() {
-    for (path, text, why) in [
-        ("/a.yaml", "mcpServers:\n  a: {env: {K: canary7Secret9Value3x}\n", "not YAML"),
-        ("/a.toml", "[mcp_servers.a]\ncommand = canary7Secret9Value3x\n", "not TOML, line 2"),
-        ("/a.json", "{\"mcpServers\": {\"a\": canary7Secret9Value3x}}", "not JSON"),
+    struct Case {
+        path: &'static str,
+        text: &'static str,
+        why: &'static str,
+    }
+    for Case { path, text, why } in [
+        Case {
+            path: "/a.yaml",
+            text: "mcpServers:\n  a: {env: {K: canary7Secret9Value3x}\n",
+            why: "not YAML",
+        },
+        Case {
+            path: "/a.toml",
+            text: "[mcp_servers.a]\ncommand = canary7Secret9Value3x\n",
+            why: "not TOML, line 2",
+        },
+        Case {
+            path: "/a.json",
+            text: "{\"mcpServers\": {\"a\": canary7Secret9Value3x}}",
+            why: "not JSON",
+        },
     ] {
         let mut imported = Imported::default();
         let error = imported.add(Path::new(path), text, &Environment::bare()).unwrap_err();
-        assert!(error.contains(why) && !error.contains(CANARY), "{error}");
+        assert!(error.contains(why) && !error.contains(CANARY), "{path}: {error}");
     }
 }
 

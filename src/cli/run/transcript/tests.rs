@@ -12,8 +12,8 @@ fn show(events: &[&str]) -> (String, Vec<String>, Option<RunEnd>) {
         let (shown, ended) = transcript.take(&Event::read(event).unwrap());
         for piece in shown {
             match piece {
-                Shown::Said(text) => said.push_str(&text),
-                Shown::Told(line) => told.push(line),
+                Piece::Text(text) => said.push_str(&text),
+                Piece::Line(line) => told.push(line),
             }
         }
         end = ended;

@@ -23,19 +23,24 @@ fn asks(entry: &str, tool: &str) -> [bool; 2] {
 
 #[test]
 fn globs_and_the_word() {
-    for (approve, tool, expected) in [
-        ("null", "rm", [false, false]),
-        ("[]", "rm", [false, false]),
-        ("['*']", "rm", [true, true]),
-        ("rm", "rm", [true, true]),
-        ("'r?'", "rm", [true, true]),
-        ("[write, 'r*']", "rmdir", [true, true]),
-        ("[write, 'r*']", "list", [false, false]),
-        ("destructive", "rm", [true, false]),
-        ("[destructive, 'list*']", "list_all", [true, true]),
+    struct Case {
+        approve: &'static str,
+        tool: &'static str,
+        expected: [bool; 2],
+    }
+    for Case { approve, tool, expected } in [
+        Case { approve: "null", tool: "rm", expected: [false, false] },
+        Case { approve: "[]", tool: "rm", expected: [false, false] },
+        Case { approve: "['*']", tool: "rm", expected: [true, true] },
+        Case { approve: "rm", tool: "rm", expected: [true, true] },
+        Case { approve: "'r?'", tool: "rm", expected: [true, true] },
+        Case { approve: "[write, 'r*']", tool: "rmdir", expected: [true, true] },
+        Case { approve: "[write, 'r*']", tool: "list", expected: [false, false] },
+        Case { approve: "destructive", tool: "rm", expected: [true, false] },
+        Case { approve: "[destructive, 'list*']", tool: "list_all", expected: [true, true] },
         // The word is no glob; a tool of that name is written otherwise.
-        ("destructive", "destructive", [true, false]),
-        ("'[d]estructive'", "destructive", [true, true]),
+        Case { approve: "destructive", tool: "destructive", expected: [true, false] },
+        Case { approve: "'[d]estructive'", tool: "destructive", expected: [true, true] },
     ] {
         let entry = format!("mcp: {{b: {{command: a, approve: {approve}}}}}");
         assert_eq!(asks(&entry, tool), expected, "{approve} {tool}");

@@ -190,7 +190,7 @@ error: `client_secret` is missing
   |
 3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
   |                                ^^^^^
-  = write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+  = write `client_secret: ${file:/path}`, or ${env:NAME}, ${secret:NAME} or ${cred:NAME}
 
 error: client_secret holds a space or a line break that an HTTP header cannot have
  --> /srv/bridge.yaml:4:69 (a2a.h.auth.oauth.client_secret)
@@ -261,7 +261,7 @@ fn mistakes_of_an_application() {
   |
 2 |   oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}
   |   ^^^^^
-  = write `refresh_token: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+  = write `refresh_token: ${file:/path}`, or ${env:NAME}, ${secret:NAME} or ${cred:NAME}
 
 error: without TLS everybody on the way could read the secrets
  --> /srv/bridge.yaml:2:67 (upstream.oauth.token_url)

@@ -91,30 +91,71 @@ fn other_files_under_the_same_names_are_another_backend() {
 #[test]
 fn unusable_tls_file_is_told_with_its_place() {
     let url = "url: 'https://a/mcp'";
-    for (entry, place, expected) in [
-        (format!("{{{url}, tls: {{}}}}"), "mcp.a.tls", "`tls` says nothing"),
-        (format!("{{{url}, tls: {{cert: me.pem}}}}"), "mcp.a.tls.cert", "stand together"),
-        (format!("{{{url}, tls: {{key: me.pem}}}}"), "mcp.a.tls.key", "stand together"),
-        (format!("{{{url}, tls: {{ca: none.pem}}}}"), "mcp.a.tls.ca", "no such file"),
-        (format!("{{{url}, tls: {{ca: text}}}}"), "mcp.a.tls.ca", "no certificate"),
-        (
-            format!("{{{url}, tls: {{cert: text, key: me.pem}}}}"),
-            "mcp.a.tls.cert",
-            "no certificate",
-        ),
-        (format!("{{{url}, tls: {{cert: me.pem, key: text}}}}"), "mcp.a.tls.key", "no private key"),
-        (
-            format!("{{{url}, tls: {{cert: ca.pem, key: me.pem}}}}"),
-            "mcp.a.tls.key",
-            "another certificate",
-        ),
-        ("{url: 'http://a/mcp', tls: {ca: ca.pem}}".into(), "mcp.a.tls", "not https://"),
-        ("{url: 'unix:/run/x', tls: {ca: ca.pem}}".into(), "mcp.a.tls", "not https://"),
-        ("{command: x, tls: {ca: ca.pem}}".into(), "mcp.a.tls", "nothing beside `command`"),
+    struct Case {
+        entry: String,
+        place: &'static str,
+        expected: &'static str,
+    }
+    for Case { entry, place, expected } in [
+        Case {
+            entry: format!("{{{url}, tls: {{}}}}"),
+            place: "mcp.a.tls",
+            expected: "`tls` says nothing",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{cert: me.pem}}}}"),
+            place: "mcp.a.tls.cert",
+            expected: "stand together",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{key: me.pem}}}}"),
+            place: "mcp.a.tls.key",
+            expected: "stand together",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{ca: none.pem}}}}"),
+            place: "mcp.a.tls.ca",
+            expected: "no such file",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{ca: text}}}}"),
+            place: "mcp.a.tls.ca",
+            expected: "no certificate",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{cert: text, key: me.pem}}}}"),
+            place: "mcp.a.tls.cert",
+            expected: "no certificate",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{cert: me.pem, key: text}}}}"),
+            place: "mcp.a.tls.key",
+            expected: "no private key",
+        },
+        Case {
+            entry: format!("{{{url}, tls: {{cert: ca.pem, key: me.pem}}}}"),
+            place: "mcp.a.tls.key",
+            expected: "another certificate",
+        },
+        Case {
+            entry: "{url: 'http://a/mcp', tls: {ca: ca.pem}}".into(),
+            place: "mcp.a.tls",
+            expected: "not https://",
+        },
+        Case {
+            entry: "{url: 'unix:/run/x', tls: {ca: ca.pem}}".into(),
+            place: "mcp.a.tls",
+            expected: "not https://",
+        },
+        Case {
+            entry: "{command: x, tls: {ca: ca.pem}}".into(),
+            place: "mcp.a.tls",
+            expected: "nothing beside `command`",
+        },
     ] {
         let errors = parse(&files(), &format!("mcp:\n  a: {entry}\n")).unwrap_err();
         let [problem] = &errors.problems[..] else { panic!("{entry}: {errors}") };
-        assert_eq!(problem.path, place, "{errors}");
+        assert_eq!(problem.path, place, "{entry}: {errors}");
         assert!(problem.message.contains(expected), "{entry}: {errors}");
         let text = errors.to_string();
         assert!(!text.contains("hunter22") && !text.contains("***"), "names of files: {text}");

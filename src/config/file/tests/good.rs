@@ -82,14 +82,23 @@ fn a_byte_order_mark_and_a_json_file() {
 
 #[test]
 fn state_dirs() {
-    for (name, value, expected) in [
-        ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b", "/var/lib/a"),
-        ("XDG_STATE_HOME", "/xdg", "/xdg/mantyx-bridge"),
-        ("STATE_DIRECTORY", "", "/home/ann/.local/state/mantyx-bridge"),
+    struct Case {
+        name: &'static str,
+        value: &'static str,
+        expected: &'static str,
+    }
+    for Case { name, value, expected } in [
+        Case { name: "STATE_DIRECTORY", value: "/var/lib/a:/var/lib/b", expected: "/var/lib/a" },
+        Case { name: "XDG_STATE_HOME", value: "/xdg", expected: "/xdg/mantyx-bridge" },
+        Case {
+            name: "STATE_DIRECTORY",
+            value: "",
+            expected: "/home/ann/.local/state/mantyx-bridge",
+        },
     ] {
         let env = environment().with_var(name, value);
         let config = Config::parse("upstream: {sandbox: true}", Path::new("/srv/b.yaml"), &env);
-        assert_eq!(config.unwrap().state_dir, Path::new(expected));
+        assert_eq!(config.unwrap().state_dir, Path::new(expected), "{name}={value}");
     }
     let relative = good("upstream: {sandbox: true}\nstate_dir: state");
     assert_eq!(relative.state_dir, Path::new("/srv/state"));
@@ -343,7 +352,7 @@ fn an_env_file() {
 
 #[test]
 fn plain_secrets_are_warned_of() {
-    const HOW: &str = "is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}";
+    const HOW: &str = "is a secret in plain text; write ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}";
     warnings(
         "upstream: {credential: sk-123}\n\
          apps: {a: {token: short}}\n\

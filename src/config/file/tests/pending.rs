@@ -19,21 +19,72 @@ fn limits(section: &str, entry: &str, calls: &str) -> (Option<u64>, u64) {
 #[test]
 fn only_agents_let_calls_go_on_by_themselves() {
     const DAY: &str = "pending_timeout: 24h";
-    for (section, entry, calls, expected) in [
-        ("mcp", "command: a", "", (None, 285)),
-        ("local", "command: [a]", "", (None, 285)),
-        ("a2a", "bundled: true", "", (Some(240), 3600)),
-        ("a2a", "bundled: true, pending_after: null", "", (Some(240), 3600)),
-        ("a2a", "bundled: true, pending_after: off", "", (None, 285)),
-        ("a2a", "bundled: true", DAY, (Some(240), 86400)),
+    struct Case {
+        section: &'static str,
+        entry: &'static str,
+        calls: &'static str,
+        expected: (Option<u64>, u64),
+    }
+    for Case { section, entry, calls, expected } in [
+        Case { section: "mcp", entry: "command: a", calls: "", expected: (None, 285) },
+        Case { section: "local", entry: "command: [a]", calls: "", expected: (None, 285) },
+        Case { section: "a2a", entry: "bundled: true", calls: "", expected: (Some(240), 3600) },
+        Case {
+            section: "a2a",
+            entry: "bundled: true, pending_after: null",
+            calls: "",
+            expected: (Some(240), 3600),
+        },
+        Case {
+            section: "a2a",
+            entry: "bundled: true, pending_after: off",
+            calls: "",
+            expected: (None, 285),
+        },
+        Case { section: "a2a", entry: "bundled: true", calls: DAY, expected: (Some(240), 86400) },
         // What ends the call sooner comes first.
-        ("a2a", "bundled: true, call_timeout: 240s", "", (None, 240)),
-        ("a2a", "bundled: true", "timeout: 60s", (None, 60)),
-        ("a2a", "bundled: true, call_timeout: 2h", DAY, (Some(240), 7200)),
-        ("mcp", "command: a, pending_after: 2m", "", (Some(120), 3600)),
-        ("mcp", "command: a, pending_after: 2m, call_timeout: 121s", "", (Some(120), 121)),
-        ("mcp", "command: a, pending_after: off", "", (None, 285)),
-        ("local", "command: [a], pending_after: 10s, timeout: 20m", "", (Some(10), 1200)),
+        Case {
+            section: "a2a",
+            entry: "bundled: true, call_timeout: 240s",
+            calls: "",
+            expected: (None, 240),
+        },
+        Case {
+            section: "a2a",
+            entry: "bundled: true",
+            calls: "timeout: 60s",
+            expected: (None, 60),
+        },
+        Case {
+            section: "a2a",
+            entry: "bundled: true, call_timeout: 2h",
+            calls: DAY,
+            expected: (Some(240), 7200),
+        },
+        Case {
+            section: "mcp",
+            entry: "command: a, pending_after: 2m",
+            calls: "",
+            expected: (Some(120), 3600),
+        },
+        Case {
+            section: "mcp",
+            entry: "command: a, pending_after: 2m, call_timeout: 121s",
+            calls: "",
+            expected: (Some(120), 121),
+        },
+        Case {
+            section: "mcp",
+            entry: "command: a, pending_after: off",
+            calls: "",
+            expected: (None, 285),
+        },
+        Case {
+            section: "local",
+            entry: "command: [a], pending_after: 10s, timeout: 20m",
+            calls: "",
+            expected: (Some(10), 1200),
+        },
     ] {
         assert_eq!(limits(section, entry, calls), expected, "{section} {entry} {calls}");
     }

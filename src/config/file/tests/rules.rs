@@ -135,11 +135,20 @@ fn a_list_has_so_many_rules_and_a_rule_so_many_conditions() {
         ))
     };
     assert!(file(100, 2).is_ok() && file(1, 20).is_ok());
-    for (rules, conditions, expected) in
-        [(101, 1, "these are 101 rules"), (1, 21, "these are 21 conditions")]
-    {
+    struct Case {
+        rules: usize,
+        conditions: usize,
+        expected: &'static str,
+    }
+    for Case { rules, conditions, expected } in [
+        Case { rules: 101, conditions: 1, expected: "these are 101 rules" },
+        Case { rules: 1, conditions: 21, expected: "these are 21 conditions" },
+    ] {
         let told = file(rules, conditions).unwrap_err().to_string();
-        assert!(told.contains(expected) && told.contains("write at most"), "{told}");
+        assert!(
+            told.contains(expected) && told.contains("write at most"),
+            "{rules} {conditions}: {told}"
+        );
     }
 }
 

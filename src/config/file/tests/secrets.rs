@@ -1,6 +1,9 @@
 //! Mistakes of secrets: references, and what a message may show.
 
-use super::check;
+use std::path::Path;
+
+use super::{check, parse};
+use crate::config::{Config, Environment};
 
 #[test]
 fn missing_ones_are_named_and_never_shown() {
@@ -40,7 +43,7 @@ error: `${vault:x}` is no reference
   |
 5 |   c: {token: '${vault:x}'}
   |              ^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 error: `${TOKEN}` is no reference
  --> /srv/bridge.yaml:6:14 (apps.d.token)
@@ -61,7 +64,7 @@ error: `${input:b}` is no reference
   |
 8 |   e: {command: a, env: {A: '${GONE}', B: '${input:b}'}, args: ['${env:GONE}']}
   |                                          ^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 error: ${env:GONE}: the environment variable is not set
  --> /srv/bridge.yaml:8:64 (mcp.e.args[0])
@@ -75,7 +78,7 @@ error: a reference that begins with `${` has no `}`
   |
 9 |   f: {url: 'https://a', headers: {A: 'Bearer ${env:GONE'}}
   |                                      ^^^^^^^^^^^^^^^^^^^
-  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
+  = a reference is ${env:NAME}, ${file:/path}, ${secret:NAME} or ${cred:NAME}; for a plain `${` write `$${`
 
 9 errors in /srv/bridge.yaml",
     );
@@ -220,8 +223,30 @@ fn secret_behind_a_reference_is_no_part_of_a_message() {
                 listen: '${env:TWO_WORDS}'\n\
                 mcp: {a: {url: '${env:TWO_WORDS}'}, b: {command: '${env:TWO_WORDS}'}}\n\
                 a2a: {c: {url: 'x://${env:TOKEN}'}}\n";
-    let errors = super::parse(yaml).unwrap_err();
+    let errors = parse(yaml).unwrap_err();
     assert!(errors.problems.len() >= 4, "{errors}");
     let text = errors.to_string();
     assert!(!text.contains("hunter") && !text.contains("0123456789abcdef"), "{text}");
+}
+
+#[test]
+fn token_that_is_found_by_trying_is_refused() {
+    let file =
+        |token: &str| format!("upstream: {{sandbox: true}}\napps: {{a: {{token: {token}}}}}\n");
+    let why = parse(&file("x")).unwrap_err().to_string();
+    assert!(why.contains("found by trying") && why.contains("openssl rand"), "{why}");
+    assert!(parse(&file("0123456789abcdef")).is_ok());
+}
+
+#[test]
+fn secret_of_the_state_directory_is_used_and_cannot_say_where_that_is() {
+    let file =
+        "state_dir: /state\nupstream: {base_url: 'https://m.test', credential: '${secret:KEY}'}\n";
+    let env = Environment::bare().with_file("/state/secrets/KEY", "mx-0123456789\n", 0o600);
+    let config = Config::parse(file, Path::new("/srv/bridge.yaml"), &env);
+    assert!(config.is_ok_and(|config| config.warnings.is_empty()));
+    let missing = parse(file).unwrap_err().to_string();
+    assert!(missing.contains("mantyx-bridge secret set KEY"), "{missing}");
+    let circle = parse("state_dir: '${secret:KEY}'\nupstream: {sandbox: true}\n");
+    assert!(circle.unwrap_err().to_string().contains("no place for a secret"));
 }

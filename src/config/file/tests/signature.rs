@@ -63,22 +63,51 @@ fn another_key_in_the_same_file_is_another_agent() {
 
 #[test]
 fn unusable_key_is_told_with_its_place() {
-    for (entry, place, expected) in [
-        ("url: 'https://a', signature: {}", "a2a.a.signature", "names no key"),
-        ("url: 'https://a', signature: {required: true}", "a2a.a.signature", "names no key"),
-        ("url: 'https://a', signature: {keys: []}", "a2a.a.signature.keys", "names no key"),
-        ("url: 'https://a', signature: {keys: none}", "a2a.a.signature.keys", "no such file"),
-        ("url: 'https://a', signature: {keys: [text]}", "a2a.a.signature.keys[0]", "no public key"),
-        (
-            "url: 'https://a', signature: {keys: [one.pem, private.pem]}",
-            "a2a.a.signature.keys[1]",
-            "a private key",
-        ),
-        ("bundled: true, signature: {keys: one.pem}", "a2a.a.signature", "the bridge's own"),
+    struct Case {
+        entry: &'static str,
+        place: &'static str,
+        expected: &'static str,
+    }
+    for Case { entry, place, expected } in [
+        Case {
+            entry: "url: 'https://a', signature: {}",
+            place: "a2a.a.signature",
+            expected: "names no key",
+        },
+        Case {
+            entry: "url: 'https://a', signature: {required: true}",
+            place: "a2a.a.signature",
+            expected: "names no key",
+        },
+        Case {
+            entry: "url: 'https://a', signature: {keys: []}",
+            place: "a2a.a.signature.keys",
+            expected: "names no key",
+        },
+        Case {
+            entry: "url: 'https://a', signature: {keys: none}",
+            place: "a2a.a.signature.keys",
+            expected: "no such file",
+        },
+        Case {
+            entry: "url: 'https://a', signature: {keys: [text]}",
+            place: "a2a.a.signature.keys[0]",
+            expected: "no public key",
+        },
+        Case {
+            entry: "url: 'https://a', signature: {keys: [one.pem, private.pem]}",
+            place: "a2a.a.signature.keys[1]",
+            expected: "a private key",
+        },
+        Case {
+            entry: "bundled: true, signature: {keys: one.pem}",
+            place: "a2a.a.signature",
+            expected: "the bridge's own",
+        },
     ] {
         let errors = parse(&files(), entry).unwrap_err();
         let [problem] = &errors.problems[..] else { panic!("{entry}: {errors}") };
-        assert_eq!(problem.path, place, "{errors}");
+        assert_eq!(problem.path, place, "{entry}: {errors}");
         assert!(problem.message.contains(expected), "{entry}: {errors}");
         assert!(!errors.to_string().contains("hunter22"), "{errors}");
     }

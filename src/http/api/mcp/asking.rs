@@ -29,8 +29,8 @@ pub(super) struct AskingCalls(Mutex<HashMap<String, AskingCall>>);
 #[derive(Debug)]
 pub(super) struct AskingCall {
     pub answering: Answering,
-    /// Takes the answer.
-    pub question: oneshot::Sender<Box<RawValue>>,
+    /// Sends the user's answer to the server that asks.
+    pub answer: oneshot::Sender<Box<RawValue>>,
     /// The name of the question among the `inputRequests` of the result.
     pub key: String,
     pub app: AppName,
@@ -41,17 +41,17 @@ impl AskingCalls {
     /// The calls, without those that ended long ago.
     fn swept(&self) -> MutexGuard<'_, HashMap<String, AskingCall>> {
         let mut calls = self.0.lock();
-        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
+        calls.retain(|_, call| !call.answer.is_closed() || call.since.elapsed() < LONGEST);
         calls
     }
 
-    /// Keeps a call; returns its `requestState`.
+    /// Keeps a call until its answer comes; returns its `requestState`.
     pub(super) fn insert(&self, call: AskingCall) -> String {
         let state = random::unguessable().simple().to_string();
         let mut calls = self.swept();
-        let of_app = || calls.iter().filter(|(_, other)| other.app == call.app);
-        if of_app().count() >= MAX
-            && let Some((oldest, _)) = of_app().min_by_key(|(_, call)| call.since)
+        let calls_of_app = calls.iter().filter(|(_, other)| other.app == call.app);
+        if calls_of_app.clone().count() >= MAX
+            && let Some((oldest, _)) = calls_of_app.min_by_key(|(_, call)| call.since)
         {
             let oldest = oldest.clone();
             calls.remove(&oldest);
@@ -68,18 +68,22 @@ impl AskingCalls {
         app: &AppName,
         responses: &str,
     ) -> Result<(AskingCall, Box<RawValue>), String> {
-        let ended = || "No call waits with this `requestState`: it has ended.".to_owned();
-        let key = {
-            let calls = self.swept();
-            let call = calls.get(state).filter(|call| call.app == *app);
-            call.ok_or_else(ended)?.key.clone()
+        let calls = self.swept();
+        let Some(call) = calls.get(state).filter(|call| call.app == *app) else {
+            return Err(no_such_call());
         };
+        let key = call.key.clone();
         // Without the lock: the text may have megabytes, and other apps ask, too.
+        drop(calls);
         let answer = member(responses, &key)
             .ok_or_else(|| format!("`inputResponses` must have `{key}`."))?
             .to_owned();
         // Another request may have brought the answer meanwhile.
-        let call = self.swept().remove(state).ok_or_else(ended)?;
+        let call = self.swept().remove(state).ok_or_else(no_such_call)?;
         Ok((call, answer))
     }
+}
+
+fn no_such_call() -> String {
+    "No call waits with this `requestState`: it has ended.".to_owned()
 }

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{AskingCall, AskingCalls};
-use super::results::reply;
+use super::results::call_reply;
 use super::{
     Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, features, message,
     response, revision,
@@ -43,7 +43,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many progress notifications wait for a client that reads slowly.
 const PROGRESS: usize = 16;
 
-/// The answer to a call, as it comes.
+/// What a client gets of a call while it waits: progress, questions, and at the end the reply.
 #[derive(Debug)]
 pub(super) struct Answering {
     /// The id of the request that is answered.
@@ -56,7 +56,7 @@ pub(super) struct Answering {
     /// The client's token for the progress.
     token: String,
     /// Nothing if the call was cancelled.
-    done: oneshot::Receiver<Reply>,
+    reply: oneshot::Receiver<Reply>,
     /// Cancels the call when this is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
 }
@@ -77,7 +77,7 @@ impl Client<'_> {
     /// Answers `tools/call`.
     pub(super) async fn call_tool(&self, request: &Request<'_>) -> Replied {
         let state = request.get("requestState").filter(|state| state.get() != "null");
-        if matches!(self.era, Era::Stateless) && state.is_some() {
+        if self.era.is_stateless() && state.is_some() {
             let state = request.string("requestState").unwrap_or_default();
             return self.resume(request, &state).await;
         }
@@ -85,8 +85,8 @@ impl Client<'_> {
         let (route, call) = self.read_call(request, &offer).await?;
         let app = &self.caller.app.name;
         // The call keeps its arguments when the client has gone, and the counted body with it.
-        let mut arguments = Budget::of_process().hold_for(Some(app.clone()));
-        arguments.resize(call.args.get().len()).await.map_err(|no_room| {
+        let mut arguments_room = Budget::of_process().hold_for(Some(app.clone()));
+        arguments_room.resize(call.args.get().len()).await.map_err(|no_room| {
             let why = format!("{no_room}; the call was not made, try again soon.");
             RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
         })?;
@@ -98,32 +98,36 @@ impl Client<'_> {
             })?,
         };
         let token = request.progress_token();
-        let (reports, progress) = mpsc::channel(PROGRESS);
-        let (asks, questions) = mpsc::channel(1);
-        let reports = token.is_some().then_some(reports);
+        let (progress_sender, progress) = mpsc::channel(PROGRESS);
+        let (question_sender, questions) = mpsc::channel(1);
+        let progress_sender = Some(progress_sender).filter(|_| token.is_some());
         let draining = self.api.runs.draining().clone();
-        let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request), draining));
-        let (finish, done) = oneshot::channel();
+        let modes = self.modes(request);
+        let client = McpClient::new(app, progress_sender, question_sender, modes, draining);
+        let by = CalledBy { run: None, client: Some(Arc::new(client)) };
+        let (reply_sender, reply) = oneshot::channel();
         let calls = Arc::clone(&self.api.runs.calls);
-        let (of, id, era) = (app.clone(), request.id.to_owned(), self.era.clone());
-        let (trace, stopped) = (self.trace(request), stop.clone());
+        let (id, era) = (request.id.to_owned(), self.era.clone());
+        let (trace, task_app, task_stop) = (self.trace(request), app.clone(), stop.clone());
         self.api.runs.calls.spawn(app, async move {
-            let by = CalledBy { run: None, client: Some(client) };
-            let made = calls.call_by_hand(&of, &route, call, &trace, by);
-            // The end first, so that a call does not begin with the permit of one that ends with
-            // it.
-            let stopped = stopped.cancelled();
-            let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
-            drop(arguments);
+            let outcome = tokio::select! {
+                // The end first, so that a call does not begin with the permit of one that ends
+                // with it.
+                biased;
+                () = task_stop.cancelled() => None,
+                outcome = calls.call_by_hand(&task_app, &route, call, &trace, by) => Some(outcome),
+            };
+            drop(arguments_room);
             if let Era::Session(session) = &era {
                 session.end_call(&id);
             }
-            if let Some(made) = made {
-                let size = made.json_len();
-                let is_stateless = matches!(era, Era::Stateless);
-                let write = move || reply(made, &of, is_stateless);
+            if let Some(outcome) = outcome {
+                let size = outcome.json_len();
+                let reply = in_background_if_large(size, move || {
+                    call_reply(outcome, &task_app, era.is_stateless())
+                });
                 // The client may have gone; then nothing can take the reply.
-                finish.send(in_background_if_large(size, write).await).ok();
+                reply_sender.send(reply.await).ok();
             }
         });
         let answering = Answering {
@@ -134,21 +138,24 @@ impl Client<'_> {
             progress,
             questions,
             token: token.unwrap_or_default(),
-            done,
-            _cancels: matches!(self.era, Era::Stateless).then(|| stop.drop_guard()),
+            reply,
+            _cancels: if self.era.is_stateless() { Some(stop.drop_guard()) } else { None },
         };
         Ok(answering.respond(self.takes_events()).await)
     }
 
-    /// Goes on with a call whose question the request answers.
+    /// Hands the user's answer to the call that waits for it, and answers with what the call does
+    /// next.
     async fn resume(&self, request: &Request<'_>, state: &str) -> Replied {
-        let responses = request.get("inputResponses").map_or("{}", RawValue::get);
-        let responses = if responses == "null" { "{}" } else { responses };
+        let responses = match request.get("inputResponses").map(RawValue::get) {
+            None | Some("null") => "{}",
+            Some(responses) => responses,
+        };
         let asking = &self.api.mcp_sessions.asking;
-        let (AskingCall { mut answering, question, .. }, answer) = asking
+        let (AskingCall { mut answering, answer: sender, .. }, answer) = asking
             .take(state, &self.caller.app.name, responses)
             .map_err(RpcError::invalid_params)?;
-        question.send(answer).ok();
+        sender.send(answer).ok();
         answering.id = request.id.to_owned();
         answering.token = request.progress_token().unwrap_or_default();
         Ok(answering.respond(self.takes_events()).await)
@@ -160,9 +167,10 @@ impl Client<'_> {
         let text = |key| serde_json::from_str::<String>(request.meta(key)?.get()).ok();
         let state = text(trace::STATE);
         let states: Vec<&str> = state.iter().map(String::as_str).collect();
-        let read = text(trace::PARENT).and_then(|parent| Trace::read(&[&parent], &states));
-        let in_meta = read.map(|read| self.api.runs.context.traces.context(Some(Arc::new(read))));
-        in_meta.unwrap_or_else(|| self.trace.clone())
+        match text(trace::PARENT).and_then(|parent| Trace::read(&[&parent], &states)) {
+            Some(trace) => self.api.runs.context.traces.context(Some(Arc::new(trace))),
+            None => self.trace.clone(),
+        }
     }
 
     /// The questions that the client can put to its user.
@@ -175,38 +183,50 @@ impl Client<'_> {
 
     /// The tool that a `tools/call` names, and the call of it.
     async fn read_call(&self, request: &Request<'_>, offer: &Arc<Offer>) -> Replied<(Route, Call)> {
-        let name = request.string("name");
-        let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
+        let Some(name) = request.string("name") else {
+            return Err(RpcError::invalid_params("`name` must be a string."));
+        };
         // All names here are the bridge's, so a tool that was found may be called by its own.
         let Some(route) = offer.searched_route(&name) else {
-            // The words below are those of MCP, Tools: Error Handling.
-            let (offer, wrong) = (Arc::clone(offer), name);
-            // To compare thousands of names takes milliseconds.
-            let near = move || (suggestion(&offer, &wrong), wrong);
-            let near = self.api.views.work(&self.caller.app.name, near).await;
-            let (suggestion, name) = near.map_err(|why| features::no_room(why.to_string()))?;
-            let mut why = format!("Unknown tool: {name}");
-            if !suggestion.is_empty() {
-                why = format!("{why}.{suggestion}");
-            }
-            return Err(RpcError::invalid_params(why));
+            return Err(self.unknown_tool(Arc::clone(offer), name).await);
         };
         let args = request.get("arguments").filter(|args| args.get() != "null");
         if args.is_some_and(|args| !args.get().starts_with('{')) {
             return Err(RpcError::invalid_params("`arguments` must be an object."));
         }
         let call = Call::by_hand(&format!("mcp_{}", random::uuid().simple()), name, args);
-        if matches!(self.era, Era::Stateless)
+        if self.era.is_stateless()
             && let Target::Tool { input: Some(input), .. } = &route.target
         {
+            let size = call.args.get().len() + input.definition().get().len();
             let (input, args, headers) =
                 (Arc::clone(input), call.args.clone(), self.headers.clone());
-            let size = args.get().len() + input.definition().get().len();
-            let check = move || revision::check_params(input.param_headers(), &args, &headers);
-            let checked = self.api.views.work_if_large(&self.caller.app.name, size, check).await;
-            checked.map_err(|why| features::no_room(why.to_string()))??;
+            self.api
+                .views
+                .work_if_large(&self.caller.app.name, size, move || {
+                    revision::check_params(input.param_headers(), &args, &headers)
+                })
+                .await
+                .map_err(|why| features::no_room(why.to_string()))??;
         }
         Ok((route.clone(), call))
+    }
+
+    /// Says that there is no such tool, in the words of MCP (Tools: Error Handling), and which one
+    /// the client may mean. To compare thousands of names takes milliseconds.
+    async fn unknown_tool(&self, offer: Arc<Offer>, name: String) -> RpcError {
+        let why = self.api.views.work(&self.caller.app.name, move || {
+            let suggestion = suggestion(&offer, &name);
+            if suggestion.is_empty() {
+                format!("Unknown tool: {name}")
+            } else {
+                format!("Unknown tool: {name}.{suggestion}")
+            }
+        });
+        match why.await {
+            Ok(why) => RpcError::invalid_params(why),
+            Err(not_written) => features::no_room(not_written.to_string()),
+        }
     }
 }
 
@@ -215,30 +235,33 @@ impl Answering {
     async fn respond(mut self, takes_events: bool) -> Response<Body> {
         loop {
             let first = match self.event().await {
-                Next::Done(Some(done)) => {
-                    let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-                    let answer = response::counted(response::json_text(self.response(done, false)));
-                    return response::with_status(answer, status);
+                Next::Done(Some(reply)) => {
+                    let status = match &reply.0 {
+                        Ok(_) => StatusCode::OK,
+                        Err(error) => error.status,
+                    };
+                    let text = response::json_text(self.response(reply));
+                    return response::with_status(response::counted(text), status);
                 }
                 Next::Done(None) => return super::accepted(),
-                Next::Question(question) if matches!(self.era, Era::Stateless) => {
+                Next::Question(question) if self.era.is_stateless() => {
                     return response::json_text(self.suspend(question));
                 }
                 // Without a stream, there is nowhere to ask or to report.
                 _ if !takes_events => continue,
                 next => self.piece(next),
             };
-            let later = stream::unfold(Some(self), |answering| async {
+            let rest = stream::unfold(Some(self), |answering| async {
                 let mut answering = answering?;
                 match answering.event().await {
-                    Next::Done(done) => Some((answering.response(done?, true), None)),
-                    Next::Question(question) if matches!(answering.era, Era::Stateless) => {
+                    Next::Done(reply) => Some((answering.last_event(reply?), None)),
+                    Next::Question(question) if answering.era.is_stateless() => {
                         Some((super::event(&answering.suspend(question)), None))
                     }
                     next => Some((answering.piece(next), Some(answering))),
                 }
             });
-            return response::events(stream::iter([first]).chain(later));
+            return response::events(stream::iter([first]).chain(rest));
         }
     }
 
@@ -248,29 +271,38 @@ impl Answering {
             biased;
             Some(progress) = self.progress.recv() => Next::Progress(progress),
             Some(question) = self.questions.recv() => Next::Question(question),
-            done = &mut self.done => Next::Done(done.ok()),
+            reply = &mut self.reply => Next::Done(reply.ok()),
             () = sleep(HEARTBEAT) => Next::Nothing,
         }
     }
 
-    /// The response, on one line, or as an event.
-    fn response(&self, (result, mut held): Reply, as_event: bool) -> Bytes {
-        // A line end would end an event.
-        let mut text = one_line(match result {
+    /// The response on one line, counted for the app until its client has read it.
+    fn response(&self, (result, mut room): Reply) -> Bytes {
+        let text = self.response_line(result);
+        room.follow(text.len());
+        room.pay_for(text)
+    }
+
+    /// [`Self::response`] as the event that ends the stream.
+    fn last_event(&self, (result, mut room): Reply) -> Bytes {
+        let text = self.response_line(result);
+        let event = [super::EVENT_START, &text, super::EVENT_END].concat();
+        room.follow(event.len());
+        room.pay_for(event)
+    }
+
+    /// On one line: a line end would end an event, and the client would read half a response.
+    fn response_line(&self, result: Replied<String>) -> Vec<u8> {
+        one_line(match result {
             Ok(result) => message::response(&self.id, &result),
             Err(error) => error.text(&self.id),
-        });
-        if as_event {
-            text = [super::EVENT_START, &text, super::EVENT_END].concat();
-        }
-        held.follow(text.len());
-        held.pay_for(text)
+        })
     }
 
     /// An event that ends no call.
     fn piece(&self, next: Next) -> Bytes {
         match (next, &self.era) {
-            (Next::Progress(params), _) if !self.token.is_empty() => self.progressed(&params),
+            (Next::Progress(params), _) if !self.token.is_empty() => self.progress_event(&params),
             (Next::Question(Question { params, answer, .. }), Era::Session(session)) => {
                 let id = session.ask(&self.id, answer);
                 let params = form::trimmed(params.get(), &form::QUESTION);
@@ -284,16 +316,16 @@ impl Answering {
     }
 
     /// Lets the call wait for the request that brings the answer; returns the response that asks.
-    fn suspend(mut self, Question { key, params, answer: question, .. }: Question) -> String {
+    fn suspend(mut self, Question { key, params, answer, .. }: Question) -> String {
         let id = std::mem::take(&mut self.id);
         let (asking, app) = (Arc::clone(&self.asking), self.app.clone());
         let since = Instant::now();
         let key = key.unwrap_or_else(|| "question".to_owned());
-        let named = json!(key);
+        let json_key = json!(key);
         let params = form::trimmed(params.get(), &form::QUESTION);
-        let state = asking.insert(AskingCall { answering: self, question, key, app, since });
+        let state = asking.insert(AskingCall { answering: self, answer, key, app, since });
         let requests =
-            format!("{{{named}:{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
+            format!("{{{json_key}:{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
         message::response(
             &id,
             &format!(
@@ -303,14 +335,15 @@ impl Answering {
     }
 
     /// A notification with the server's progress under the client's own token.
-    fn progressed(&self, params: &RawValue) -> Bytes {
-        let mut written = format!("{{\"progressToken\":{}", self.token);
-        let _read = each_member(&form::trimmed(params.get(), &form::PROGRESS), |name, value| {
+    fn progress_event(&self, params: &RawValue) -> Bytes {
+        let mut client_params = format!("{{\"progressToken\":{}", self.token);
+        each_member(&form::trimmed(params.get(), &form::PROGRESS), |name, value| {
             if name != "progressToken" {
-                written.push_str(&format!(",{}:{}", json!(name), value.get()));
+                client_params.push_str(&format!(",{}:{}", json!(name), value.get()));
             }
         })
-        .is_ok();
-        super::event(&super::notification("notifications/progress", &format!("{written}}}")))
+        .ok();
+        client_params.push('}');
+        super::event(&super::notification("notifications/progress", &client_params))
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::sessions::{Known, Session};
+use super::sessions::{ClientLists, Session};
 use super::{Api, App, Body, Client, Request, notification, response};
 use crate::model::words::{Words as _, words};
 use crate::model::{AppName, member};
@@ -42,11 +42,11 @@ impl List {
 
     /// The digest of what `app` sees.
     pub(super) fn digest(self, api: &Api, app: &App) -> String {
-        let features = || api.backends().registry.features(&app.rights);
+        let registry = &api.backends().registry;
         match self {
             Self::Tools => api.offer(app).digest_of_all().to_owned(),
-            Self::Resources => features().digest_of_resources().to_string(),
-            Self::Prompts => features().digest_of_prompts().to_string(),
+            Self::Resources => registry.features(&app.rights).digest_of_resources().to_string(),
+            Self::Prompts => registry.features(&app.rights).digest_of_prompts().to_string(),
         }
     }
 }
@@ -57,7 +57,7 @@ struct Feed {
     app: AppName,
     registry: watch::Receiver<u64>,
     lists: Vec<List>,
-    known: Arc<Known>,
+    client_lists: Arc<ClientLists>,
     /// The parameters of every notification: they name the subscription, if the stream is one.
     params: String,
     /// Sent before anything is waited for.
@@ -71,7 +71,7 @@ impl Client<'_> {
     /// The stream of a session's notifications.
     pub(super) fn session_stream(&self, session: &Session) -> Response<Body> {
         let mut feed = self.feed(session.begin_stream());
-        feed.known = Arc::clone(&session.known);
+        feed.client_lists = Arc::clone(&session.lists);
         // A change since the client's last look would be missed otherwise.
         feed.look();
         feed.respond()
@@ -79,20 +79,20 @@ impl Client<'_> {
 
     /// Answers `subscriptions/listen`: confirms what the bridge can tell of, and then tells it.
     pub(super) fn listen(&self, request: &Request<'_>) -> Response<Body> {
-        let wanted = request.get("notifications").map_or("{}", |filter| filter.get());
-        let wants =
-            |list: &List| member(wanted, &list.filter()).is_some_and(|value| value.get() == "true");
+        let filter = request.get("notifications").map_or("{}", |filter| filter.get());
         let mut feed = self.feed(CancellationToken::new());
-        feed.lists.retain(wants);
-        let agreed: serde_json::Map<_, _> =
+        feed.lists.retain(|list| {
+            member(filter, &list.filter()).is_some_and(|value| value.get() == "true")
+        });
+        let agreed_filter: serde_json::Map<_, _> =
             feed.lists.iter().map(|list| (list.filter(), true.into())).collect();
         let meta =
             format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{}}}", request.id);
-        let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed));
-        let confirmed = notification("notifications/subscriptions/acknowledged", &params);
+        let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed_filter));
+        let confirmation = notification("notifications/subscriptions/acknowledged", &params);
         feed.params = format!("{{{meta}}}");
         feed.look();
-        feed.events.push_front(super::event(&confirmed));
+        feed.events.push_front(super::event(&confirmation));
         feed.respond()
     }
 
@@ -102,7 +102,7 @@ impl Client<'_> {
             api: self.api.clone(),
             app: self.caller.app.name.clone(),
             lists: List::ALL.to_vec(),
-            known: Arc::default(),
+            client_lists: Arc::default(),
             params: "{}".to_owned(),
             events: VecDeque::new(),
             _ends: end.clone().drop_guard(),
@@ -118,14 +118,14 @@ impl Feed {
         }))
     }
 
-    /// Writes a notification for each list that the client knows otherwise. `None` if there is no
-    /// such app any more.
+    /// Writes a notification for each list of which the client has an older state. `None` if the
+    /// app has been removed.
     fn look(&mut self) -> Option<()> {
         let app = self.api.runs.calls.app(&self.app)?;
         for list in &self.lists {
-            if self.known.learn(*list, &list.digest(&self.api, &app)) {
-                let changed = format!("notifications/{}/list_changed", list.as_str());
-                self.events.push_back(super::event(&notification(&changed, &self.params)));
+            if self.client_lists.learn(*list, &list.digest(&self.api, &app)) {
+                let method = format!("notifications/{}/list_changed", list.as_str());
+                self.events.push_back(super::event(&notification(&method, &self.params)));
             }
         }
         Some(())
@@ -140,8 +140,8 @@ impl Feed {
             let idle = tokio::select! {
                 () = self.api.runs.draining().cancelled() => return None,
                 () = self.end.cancelled() => return None,
-                changed = self.registry.changed() => {
-                    changed.ok()?;
+                version = self.registry.changed() => {
+                    version.ok()?;
                     false
                 }
                 () = sleep(LOOK) => true,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, results, typed,
-    with,
+    with_members,
 };
 use crate::backend::peer::ReadPermission;
 use crate::budget::{Budget, Held};
@@ -24,8 +24,10 @@ const RESOURCE_NOT_FOUND: i32 = -32002;
 /// The most bytes of the parameters of a request that only reads. People type them, or a text that
 /// they have selected is one of them.
 const MAX_PARAMS: usize = 1 << 20;
-/// About how many bytes a value of JSON takes in memory, beside its text.
+/// About how many bytes a value of JSON takes in memory, its text apart.
 const VALUE: usize = 96;
+const NO_ROOM_FOR_RESULT: &str =
+    "The bridge has no room for the result at the moment; try again soon.";
 
 impl Client<'_> {
     pub(super) fn features(&self) -> Arc<FeatureView> {
@@ -34,8 +36,9 @@ impl Client<'_> {
 
     /// Answers `resources/read`.
     pub(super) async fn read(&self, request: &Request<'_>) -> Replied {
-        let uri = request.string("uri");
-        let uri = uri.ok_or_else(|| RpcError::invalid_params("`uri` must be a string."))?;
+        let Some(uri) = request.string("uri") else {
+            return Err(RpcError::invalid_params("`uri` must be a string."));
+        };
         let view = self.features();
         let Some(backend) = view.server_of(&uri) else {
             let code = match self.era {
@@ -47,24 +50,27 @@ impl Client<'_> {
         };
         let (params, _held) = self.read_params(request).await?;
         let result = self.ask(backend, "resources/read", params).await?;
-        let in_session = matches!(self.era, Era::Session(_));
-        let fit = move |result: &str| {
-            let result = form::trimmed(result, &form::CONTENTS).into_owned();
-            let is_fresh = in_session || member(&result, "ttlMs").is_some();
-            if is_fresh { result } else { with(&result, UNCACHED) }
-        };
-        self.respond(request, result, fit).await
+        let stateless = self.era.is_stateless();
+        self.respond(request, result, move |result| {
+            let contents = form::trimmed(result, &form::CONTENTS).into_owned();
+            if stateless && member(&contents, "ttlMs").is_none() {
+                with_members(&contents, UNCACHED)
+            } else {
+                contents
+            }
+        })
+        .await
     }
 
     /// Answers `prompts/get`.
     pub(super) async fn prompt(&self, request: &Request<'_>) -> Replied {
         let name = request.string("name").unwrap_or_default();
         let view = self.features();
-        let Some((backend, own)) = view.find(Feature::PROMPT, &name) else {
+        let Some((backend, own_name)) = view.find(Feature::PROMPT, &name) else {
             return self.unknown_prompt(request, Arc::clone(&view), name).await;
         };
         let (mut params, _held) = self.read_params(request).await?;
-        params["name"] = own.into();
+        params["name"] = own_name.into();
         let result = self.ask(backend, "prompts/get", params).await?;
         self.respond(request, result, |result| results::prompt(result).into_owned()).await
     }
@@ -73,22 +79,27 @@ impl Client<'_> {
     pub(super) async fn complete(&self, request: &Request<'_>) -> Replied {
         let (mut params, _held) = self.read_params(request).await?;
         let view = self.features();
-        let about = |key: &str| params["ref"][key].as_str().unwrap_or_default();
-        let found = match about("type") {
-            "ref/prompt" => view.find(Feature::PROMPT, about("name")),
-            _ => view.find(Feature::TEMPLATE, about("uri")),
+        let (kind, key) = if params["ref"]["type"] == "ref/prompt" {
+            (Feature::PROMPT, "name")
+        } else {
+            (Feature::TEMPLATE, "uri")
         };
-        let unknown = || RpcError::invalid_params("`ref` names no prompt and no template.");
-        let (backend, own) = found.ok_or_else(unknown)?;
-        if about("type") == "ref/prompt" {
-            params["ref"]["name"] = own.into();
+        let name = params["ref"][key].as_str().unwrap_or_default();
+        let Some((backend, own_name)) = view.find(kind, name) else {
+            return Err(RpcError::invalid_params("`ref` names no prompt and no template."));
+        };
+        if kind == Feature::PROMPT {
+            params["ref"]["name"] = own_name.into();
         }
-        let result = match view.completes(backend) {
-            true => self.ask(backend, "completion/complete", params).await?,
-            false => json!({ "completion": { "values": [] } }).to_string(),
+        let result = if view.completes(backend) {
+            self.ask(backend, "completion/complete", params).await?
+        } else {
+            json!({ "completion": { "values": [] } }).to_string()
         };
-        let fit = |result: &str| form::trimmed(result, &form::COMPLETION).into_owned();
-        self.respond(request, result, fit).await
+        self.respond(request, result, |result| {
+            form::trimmed(result, &form::COMPLETION).into_owned()
+        })
+        .await
     }
 
     /// Says that there is no such prompt. To compare thousands of names takes milliseconds.
@@ -99,13 +110,18 @@ impl Client<'_> {
         name: String,
     ) -> Replied {
         let id = request.id.to_owned();
-        let write = move || {
-            let near = did_you_mean(&name, view.prompt_names());
-            let near = near.map(|near| format!(". Did you mean `{near}`?")).unwrap_or_default();
-            RpcError::invalid_params(format!("Unknown prompt: {name}{near}")).response(&id)
-        };
-        let written = self.api.views.write(&self.caller.app.name, write).await;
-        written.map_err(|why| no_room(why.to_string()))
+        self.api
+            .views
+            .write(&self.caller.app.name, move || {
+                let suggestion = match did_you_mean(&name, view.prompt_names()) {
+                    Some(near) => format!(". Did you mean `{near}`?"),
+                    None => String::new(),
+                };
+                RpcError::invalid_params(format!("Unknown prompt: {name}{suggestion}"))
+                    .response(&id)
+            })
+            .await
+            .map_err(|why| no_room(why.to_string()))
     }
 
     /// The parameters of a request that only reads, and what counts them for the app: short texts
@@ -116,10 +132,11 @@ impl Client<'_> {
             let why = format!("The parameters are longer than {MAX_PARAMS} bytes.");
             return Err(RpcError::invalid_params(why));
         }
-        let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
-        let room = held.resize(size + VALUE * request.params_values()).await;
-        room.map_err(|no_bytes| no_room(format!("{no_bytes}; try again soon.")))?;
-        Ok((request.params(), held))
+        let mut room = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
+        room.resize(size + VALUE * request.params_values())
+            .await
+            .map_err(|no_bytes| no_room(format!("{no_bytes}; try again soon.")))?;
+        Ok((request.params(), room))
     }
 
     /// Asks a server; returns its result.
@@ -131,11 +148,11 @@ impl Client<'_> {
     ) -> Replied<String> {
         self.note_use(backend);
         let app = &self.caller.app.name;
-        let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
-        let _permit = self.api.runs.calls.permit(app).await.map_err(error)?;
+        let internal_error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
+        let _permit = self.api.runs.calls.permit(app).await.map_err(internal_error)?;
         let permission = self.read_permission(backend);
         let reply = self.api.backends().ask(app, backend, (method, params), permission).await;
-        let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
+        let result = reply.map_err(internal_error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
     }
 
@@ -145,10 +162,7 @@ impl Client<'_> {
         let backend = backend.clone();
         Arc::new(move || {
             let app = calls.still(&app).ok_or(CallRefusal::App)?;
-            match app.rights.include_features(&backend) {
-                true => Ok(()),
-                false => Err(CallRefusal::Backend),
-            }
+            if app.rights.include_features(&backend) { Ok(()) } else { Err(CallRefusal::Backend) }
         })
     }
 
@@ -162,26 +176,28 @@ impl Client<'_> {
         fit: impl FnOnce(&str) -> String + Send + 'static,
     ) -> Replied {
         let app = &self.caller.app.name;
-        let full = || {
-            let why = "The bridge has no room for the result at the moment; try again soon.";
-            no_room(why.to_owned())
-        };
-        let mut held = Budget::of_process().hold_for(Some(app.clone()));
+        let mut room = Budget::of_process().hold_for(Some(app.clone()));
         let size = result.len();
-        if !held.try_resize(size) {
-            return Err(full());
+        if !room.try_resize(size) {
+            return Err(no_room(NO_ROOM_FOR_RESULT.to_owned()));
         }
-        let (id, is_stateless) = (request.id.to_owned(), matches!(self.era, Era::Stateless));
-        let write = move || message::response(&id, &typed(fit(&result), is_stateless)).into_bytes();
-        let written = self.api.views.work_if_large(app, size, write).await;
-        let text = written.map_err(|why| no_room(why.to_string()))?;
-        if !held.try_resize(text.len()) {
-            return Err(full());
+        let (id, stateless) = (request.id.to_owned(), self.era.is_stateless());
+        let text = self
+            .api
+            .views
+            .work_if_large(app, size, move || {
+                message::response(&id, &typed(fit(&result), stateless)).into_bytes()
+            })
+            .await
+            .map_err(|why| no_room(why.to_string()))?;
+        if !room.try_resize(text.len()) {
+            return Err(no_room(NO_ROOM_FOR_RESULT.to_owned()));
         }
-        Ok(response::counted(response::json_text(held.pay_for(text))))
+        Ok(response::counted(response::json_text(room.pay_for(text))))
     }
 }
 
+/// The bridge cannot do it at the moment; a client that tries again later may succeed.
 pub(super) fn no_room(why: String) -> RpcError {
     RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
 }

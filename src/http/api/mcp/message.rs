@@ -102,8 +102,11 @@ impl RpcError {
     /// A server's own error.
     pub fn of_server(error: ErrorReply) -> Self {
         // 2026-07-28, Streamable HTTP: Sending Messages.
-        let is_bad = error.code == ErrorReply::CAPABILITY_MISSING;
-        let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+        let status = if error.code == ErrorReply::CAPABILITY_MISSING {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::OK
+        };
         let data = error.data.map(|data| data.get().to_owned());
         Self { data, ..Self::new(status, error.code, error.message) }
     }
@@ -132,9 +135,9 @@ pub fn response(id: &str, result: &str) -> String {
 
 impl<'a> Message<'a> {
     pub fn read(text: &'a str) -> Replied<Self> {
-        let parse_error =
-            |error| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, format!("{error}"));
-        let whole: &RawValue = serde_json::from_str(text).map_err(parse_error)?;
+        let whole: &RawValue = serde_json::from_str(text).map_err(|error| {
+            RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, error.to_string())
+        })?;
         if whole.get().starts_with('[') {
             return Err(RpcError::invalid_request(
                 "Send one message at a time; MCP has no batches.",
@@ -151,16 +154,19 @@ impl<'a> Message<'a> {
         }
         if members.get("method").is_none() {
             let result = members.get("result");
-            let id = members.get("id").filter(|_| result.or(members.get("error")).is_some());
-            let why = "A message has a `method`, or an `id` and a `result` or an `error`.";
-            let id = id.ok_or_else(|| RpcError::invalid_request(why))?;
-            return Ok(Self::Response(id.get(), result));
+            return match members.get("id") {
+                Some(id) if result.is_some() || members.get("error").is_some() => {
+                    Ok(Self::Response(id.get(), result))
+                }
+                _ => Err(RpcError::invalid_request(
+                    "A message has a `method`, or an `id` and a `result` or an `error`.",
+                )),
+            };
         }
         let Some(method) = members.string("method") else {
             return Err(RpcError::invalid_request("`method` must be a string."));
         };
-        let is_there = |value: &&RawValue| value.get() != "null";
-        let params = match members.get("params").filter(is_there) {
+        let params = match members.get("params").filter(|params| params.get() != "null") {
             None => Members(Vec::new()),
             Some(params) => object(params)
                 .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
@@ -192,13 +198,15 @@ impl Message<'_> {
                 };
             }
         };
-        let params = request.params.0.iter();
-        let params = params.map(|(key, value)| (key.to_string(), (*value).to_owned()));
+        let params = &request.params.0;
         OwnMessage {
             form,
             id: request.id.to_owned(),
             method: request.method.clone(),
-            params: params.collect(),
+            params: params
+                .iter()
+                .map(|(key, value)| (key.to_string(), (*value).to_owned()))
+                .collect(),
             result: None,
         }
     }
@@ -206,8 +214,7 @@ impl Message<'_> {
 
 impl OwnMessage {
     pub fn message(&self) -> Message<'_> {
-        let params = self.params.iter();
-        let params = params.map(|(key, value)| (Cow::Borrowed(&**key), &**value));
+        let params = self.params.iter().map(|(key, value)| (Cow::Borrowed(&**key), &**value));
         let request = Request {
             id: &self.id,
             method: self.method.clone(),
@@ -224,8 +231,8 @@ impl OwnMessage {
 /// Whether `json` is an id: a string or an integer (2026-07-28, basic: Requests).
 pub(super) fn is_id(json: &str) -> bool {
     let digits = json.strip_prefix('-').unwrap_or(json);
-    let is_integer = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-    json.len() <= MAX_ID && (json.starts_with('"') || is_integer)
+    let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    json.len() <= MAX_ID && (json.starts_with('"') || integer)
 }
 
 fn object(json: &RawValue) -> Option<Members<'_>> {
@@ -240,12 +247,16 @@ impl<'a> Request<'a> {
     /// All parameters but `_meta`, which is between the client and the bridge. Those that are
     /// `null` count as left out: many servers refuse such a request.
     pub fn params(&self) -> Value {
-        let is_for_server = |key: &str, value: &RawValue| key != "_meta" && value.get() != "null";
-        let params = self.params.0.iter().filter(|(key, value)| is_for_server(key, value));
-        let read = |(key, value): &(Cow<'_, str>, &RawValue)| {
-            Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
-        };
-        params.filter_map(read).collect::<serde_json::Map<_, _>>().into()
+        let mut params = serde_json::Map::new();
+        for (key, value) in &self.params.0 {
+            if key != "_meta"
+                && value.get() != "null"
+                && let Ok(value) = serde_json::from_str(value.get())
+            {
+                params.insert(key.to_string(), value);
+            }
+        }
+        params.into()
     }
 
     /// How many bytes the texts of all parameters have.
@@ -255,11 +266,8 @@ impl<'a> Request<'a> {
 
     /// The most values that the parameters can have: behind each bracket or comma, one may begin.
     pub fn params_values(&self) -> usize {
-        let begins = |(_, value): &(Cow<'_, str>, &RawValue)| {
-            let bytes = value.get().as_bytes();
-            1 + memchr::memchr3_iter(b'[', b'{', b',', bytes).count()
-        };
-        self.params.0.iter().map(begins).sum()
+        let texts = self.params.0.iter().map(|(_, value)| value.get().as_bytes());
+        texts.map(|text| 1 + memchr::memchr3_iter(b'[', b'{', b',', text).count()).sum()
     }
 
     /// The string under `key`; `None` if it is missing or no string.
@@ -272,7 +280,7 @@ impl<'a> Request<'a> {
         object(self.get("_meta")?)?.get(key)
     }
 
-    /// The token under which the client wants progress told; `None` if it wants none.
+    /// The token under which the client wants to be told of progress, as JSON.
     pub fn progress_token(&self) -> Option<String> {
         let token = self.meta("progressToken")?.get();
         is_id(token).then(|| token.to_owned())

@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::calls::Reply;
-use super::{RpcError, typed, with};
+use super::{RpcError, typed, with_members};
 use crate::backend::mcp::result::{described, is_in_form};
 use crate::backend::{CallOutcome, ErrorReply, Source};
 use crate::budget::{Budget, NoRoom};
@@ -24,12 +24,12 @@ const STRUCTURED: &str = "structuredContent";
 
 /// What the client of a call gets: the server's own result, or one that is made of the bridge's
 /// answer; or an error of the server that clients of its revision know.
-pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> Reply {
+pub(super) fn call_reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> Reply {
     let CallOutcome { answer, source, .. } = outcome;
-    let mut held = Budget::of_process().hold_for(Some(app.clone()));
+    let mut room = Budget::of_process().hold_for(Some(app.clone()));
     let text = match source {
-        Some(Source::Result { json, is_cut, held: counted }) => {
-            held = counted;
+        Some(Source::Result { json, is_cut, held }) => {
+            room = held;
             result(&answer, json, is_cut, is_stateless)
         }
         Some(Source::NoRoom) => {
@@ -39,32 +39,39 @@ pub(super) fn reply(outcome: CallOutcome, app: &AppName, is_stateless: bool) -> 
         Some(Source::Error(error))
             if (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless =>
         {
-            return (Err(RpcError::of_server(error)), held);
+            return (Err(RpcError::of_server(error)), room);
         }
         Some(Source::Error(_)) | None => of_answer(&answer),
     };
     let result = typed(text, is_stateless);
     // Counted for the app until its client has read it, however slowly it does.
-    held.follow(result.len());
-    (Ok(result), held)
+    room.follow(result.len());
+    (Ok(result), room)
 }
 
-/// The `CallToolResult` for a client whose call the server answered with `own`.
-fn result(answer: &Answer, own: Box<RawValue>, is_cut: bool, is_stateless: bool) -> String {
+/// The `CallToolResult` for a client whose call the server answered with `server_result`.
+fn result(
+    answer: &Answer,
+    server_result: Box<RawValue>,
+    is_cut: bool,
+    is_stateless: bool,
+) -> String {
     let failed = matches!(answer, Answer::Error(_));
-    if failed != is_error(&own) {
+    if failed != is_error(&server_result) {
         // The bridge has an error to tell that the server's result has not: an MCP task has failed
-        // with a result that claims success.
+        // with_members a result that claims success.
         return of_answer(answer);
     }
-    if !is_cut && is_in_form(&own) {
-        return match fitted(&own, is_stateless) {
+    if !is_cut && is_in_form(&server_result) {
+        return match fitted(&server_result, is_stateless) {
             Some(fitted) => fitted,
-            None => Box::<str>::from(own).into_string(),
+            None => Box::<str>::from(server_result).into_string(),
         };
     }
-    match structured(&own, is_stateless) {
-        Some(own) if !failed => with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
+    match structured(&server_result, is_stateless) {
+        Some(structured) if !failed => {
+            with_members(&of_answer(answer), &format!("\"{STRUCTURED}\":{structured}"))
+        }
         _ => of_answer(answer),
     }
 }
@@ -72,8 +79,7 @@ fn result(answer: &Answer, own: Box<RawValue>, is_cut: bool, is_stateless: bool)
 /// The structured content of a server's result, if the client's revision has such a one: before
 /// 2026-07-28, it is an object.
 fn structured(result: &RawValue, is_stateless: bool) -> Option<&RawValue> {
-    let structured = member(result.get(), STRUCTURED)?;
-    (is_stateless || structured.get().starts_with('{')).then_some(structured)
+    member(result.get(), STRUCTURED).filter(|json| is_stateless || json.get().starts_with('{'))
 }
 
 /// The server's `result`, which is one of MCP's, without what the client would refuse it for;
@@ -84,13 +90,14 @@ fn fitted(result: &RawValue, is_stateless: bool) -> Option<String> {
         return None;
     }
     let Members(members) = Members::read(result.get()).ok()?;
-    let mut is_changed = false;
-    let mut written = Vec::with_capacity(members.len() + 1);
+    let mut changed = false;
+    // Room for the content, which comes first.
+    let mut fitted_members = Vec::with_capacity(members.len() + 1);
     let mut content = None;
     let mut structured = None;
     for (key, value) in &members {
         let json = value.get();
-        let is_kept = match &**key {
+        let readable = match &**key {
             "content" => {
                 content = Some(json).filter(|json| *json != "null");
                 continue;
@@ -104,27 +111,27 @@ fn fitted(result: &RawValue, is_stateless: bool) -> Option<String> {
             "resultType" => json.starts_with('"'),
             _ => true,
         };
-        is_changed |= !is_kept;
-        if is_kept {
-            written.push(format!("{}:{json}", quoted(key)));
+        if readable {
+            fitted_members.push(format!("{}:{json}", quoted(key)));
+        } else {
+            changed = true;
         }
     }
-    let blocks = elements(content.unwrap_or("[]")).ok()?;
-    let mut blocks: Vec<Cow<'_, str>> = blocks.into_iter().map(block).collect();
-    is_changed |= content.is_none() || blocks.iter().any(|block| matches!(block, Cow::Owned(_)));
-    let is_lost =
-        structured.filter(|it| content.is_none() || !is_stateless && !it.starts_with('{'));
-    let is_text = |block: &Cow<'_, str>| string_member(block, "type").as_deref() == Some("text");
-    if let Some(structured) = is_lost
-        && !blocks.iter().any(is_text)
+    let mut blocks: Vec<Cow<'_, str>> =
+        elements(content.unwrap_or("[]")).ok()?.into_iter().map(block).collect();
+    changed |= content.is_none() || blocks.iter().any(|block| matches!(block, Cow::Owned(_)));
+    if let Some(structured) = structured
+        && (content.is_none() || !is_stateless && !structured.starts_with('{'))
+        && !blocks.iter().any(|block| string_member(block, "type").as_deref() == Some("text"))
     {
+        // The client would read nothing of it otherwise.
         blocks.push(text_block(structured).to_string().into());
     }
-    if !is_changed {
+    if !changed {
         return None;
     }
-    written.insert(0, format!("\"content\":[{}]", blocks.join(",")));
-    Some(format!("{{{}}}", written.join(",")))
+    fitted_members.insert(0, format!("\"content\":[{}]", blocks.join(",")));
+    Some(format!("{{{}}}", fitted_members.join(",")))
 }
 
 /// Whether `result` has texts alone, as most have: found in one pass, as a result may be large.
@@ -171,7 +178,11 @@ fn block(block: &RawValue) -> Cow<'_, str> {
         return block;
     }
     let (line, file) = described(block);
-    file.map_or_else(|| text_block(&line), |file| content(&file)).to_string().into()
+    let readable = match file {
+        Some(file) => file_block(&file),
+        None => text_block(&line),
+    };
+    readable.to_string().into()
 }
 
 fn text_block(text: &str) -> serde_json::Value {
@@ -188,23 +199,23 @@ fn of_answer(answer: &Answer) -> String {
         Answer::Error(why) => json!({ "content": [text_block(why)], "isError": true }),
         Answer::Result { text: words, files } => {
             let content: Vec<_> =
-                std::iter::once(text_block(words)).chain(files.iter().map(content)).collect();
+                std::iter::once(text_block(words)).chain(files.iter().map(file_block)).collect();
             json!({ "content": content, "isError": false })
         }
     };
     result.to_string()
 }
 
-/// The content block of a file.
-fn content(file: &File) -> serde_json::Value {
-    let (kind, data) = (file.mime_type(), file.data());
-    match kind.split('/').next() {
-        Some(block @ ("image" | "audio")) => {
-            json!({ "type": block, "data": data, "mimeType": kind })
+fn file_block(file: &File) -> serde_json::Value {
+    let (mime_type, data) = (file.mime_type(), file.data());
+    match mime_type.split('/').next() {
+        Some(kind @ ("image" | "audio")) => {
+            json!({ "type": kind, "data": data, "mimeType": mime_type })
         }
         _ => {
             let uri = format!("file:///{}", file.filename());
-            json!({ "type": "resource", "resource": { "uri": uri, "mimeType": kind, "blob": data } })
+            let resource = json!({ "uri": uri, "mimeType": mime_type, "blob": data });
+            json!({ "type": "resource", "resource": resource })
         }
     }
 }

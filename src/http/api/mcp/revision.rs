@@ -26,10 +26,12 @@ pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilitie
 const NAMED: [(&str, &str); 3] =
     [("tools/call", "name"), ("resources/read", "uri"), ("prompts/get", "name")];
 
-/// The revision that a client with sessions gets which asks for `wanted`.
-pub(super) fn negotiated(wanted: Option<&str>) -> &'static str {
-    let known = SUPPORTED.into_iter().find(|known| Some(*known) == wanted && *known != STATELESS);
-    known.unwrap_or(NEWEST_WITH_SESSIONS)
+/// The revision that a client with sessions gets which asks for `requested`.
+pub(super) fn negotiated(requested: Option<&str>) -> &'static str {
+    SUPPORTED
+        .into_iter()
+        .find(|revision| Some(*revision) == requested && *revision != STATELESS)
+        .unwrap_or(NEWEST_WITH_SESSIONS)
 }
 
 /// Set by `mantyx-bridge mcp`: the message came over stdio, where no headers repeat it.
@@ -41,14 +43,16 @@ pub const STDIO: &str = "x-bridge-stdio";
 ///
 /// The request names a revision that the bridge does not speak, or two.
 pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replied<bool> {
-    let stated = request.meta(VERSION).and_then(|it| serde_json::from_str::<String>(it.get()).ok());
-    let header = match headers.contains_key(STDIO) {
-        true => stated.as_deref(),
-        false => text(headers, "mcp-protocol-version"),
+    let in_meta =
+        request.meta(VERSION).and_then(|json| serde_json::from_str::<String>(json.get()).ok());
+    let in_header = if headers.contains_key(STDIO) {
+        in_meta.as_deref()
+    } else {
+        text(headers, "mcp-protocol-version")
     };
-    match (header, stated.as_deref()) {
-        (Some(header), Some(stated)) if header != stated => {
-            Err(mismatch("MCP-Protocol-Version", Some(header), stated))
+    match (in_header, in_meta.as_deref()) {
+        (Some(header), Some(meta)) if header != meta => {
+            Err(mismatch("MCP-Protocol-Version", Some(header), meta))
         }
         (Some(version), _) | (None, Some(version)) if !SUPPORTED.contains(&version) => {
             let message = "Unsupported protocol version";
@@ -95,16 +99,21 @@ pub(super) fn check_params(
     if headers.contains_key(STDIO) {
         return Ok(());
     }
-    let value = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        let one = values.next()?.to_str().ok().and_then(decoded);
-        // Of two, an intermediary may have read the other. No text has this character.
-        one.filter(|_| values.next().is_none()).or(Some("\0".to_owned()))
-    };
-    marked.mismatch(arguments, value).map_or(Ok(()), |name| {
-        let message = format!("Header mismatch: {name} does not repeat its argument");
-        Err(RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message))
-    })
+    match marked.mismatch(arguments, |name| single_value(headers, name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("Header mismatch: {name} does not repeat its argument");
+            Err(RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message))
+        }
+    }
+}
+
+/// The decoded value of the header `name`. One that comes twice is a text that equals no argument:
+/// an intermediary may have decided by one of them, and the server by the other.
+fn single_value(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok().and_then(decoded);
+    value.filter(|_| values.next().is_none()).or(Some("\0".to_owned()))
 }
 
 /// The error for a request without this member of `_meta`.

@@ -42,25 +42,22 @@ pub struct McpSessions {
     pub(super) asking: Arc<AskingCalls>,
 }
 
-/// The sessions of one app, by id.
-type OfApp = HashMap<String, Arc<Session>>;
-
 #[derive(Debug, Default)]
 struct AllSessions {
-    by_app: HashMap<AppName, OfApp>,
-    /// When all were last looked at.
-    swept: Option<Instant>,
+    /// By app, and by the id of the session.
+    by_app: HashMap<AppName, HashMap<String, Arc<Session>>>,
+    last_sweep: Option<Instant>,
 }
 
 impl AllSessions {
     fn sweep(&mut self) {
-        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+        if self.last_sweep.is_some_and(|last_sweep| last_sweep.elapsed() < SWEEP) {
             return;
         }
-        self.swept = Some(Instant::now());
-        self.by_app.retain(|_, own| {
-            own.retain(|_, session| !session.is_old());
-            !own.is_empty()
+        self.last_sweep = Some(Instant::now());
+        self.by_app.retain(|_, sessions| {
+            sessions.retain(|_, session| !session.is_old());
+            !sessions.is_empty()
         });
     }
 }
@@ -70,16 +67,16 @@ impl AllSessions {
 pub(super) struct Session {
     state: Mutex<State>,
     over: CancellationToken,
-    pub known: Arc<Known>,
+    pub lists: Arc<ClientLists>,
     /// The questions that the client can put to its user.
     pub modes: Modes,
 }
 
 /// The lists that a client knows, by their digests.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashMap<List, String>>);
+pub(super) struct ClientLists(Mutex<HashMap<List, String>>);
 
-impl Known {
+impl ClientLists {
     /// Notes that the client knows the list with this digest. Returns whether it knew another.
     pub(super) fn learn(&self, list: List, digest: &str) -> bool {
         let before = self.0.lock().insert(list, digest.to_owned());
@@ -89,21 +86,21 @@ impl Known {
 
 #[derive(Debug)]
 struct State {
-    used: Instant,
+    last_use: Instant,
     /// The calls that are waited for, by the id of their request.
     calls: HashMap<Box<str>, CancellationToken>,
     /// The ids of cancelled requests that have not come yet: two requests of a client can overtake
     /// each other.
     cancelled: VecDeque<Box<str>>,
     /// The questions that the client has to answer, by the id of the bridge's request.
-    questions: HashMap<String, Asked>,
+    questions: HashMap<String, AwaitedAnswer>,
     /// The stream of notifications; a newer one ends it.
     stream: Option<CancellationToken>,
 }
 
-/// A question during a call.
+/// The answer to a question that a server puts during a call.
 #[derive(Debug)]
-struct Asked {
+struct AwaitedAnswer {
     /// The id of the call's request.
     call: Box<str>,
     answer: oneshot::Sender<Box<RawValue>>,
@@ -114,37 +111,40 @@ impl McpSessions {
     pub(super) fn begin(&self, app: &AppName, modes: Modes) -> Option<String> {
         let id = random::unguessable().simple().to_string();
         let state = State {
-            used: Instant::now(),
+            last_use: Instant::now(),
             calls: HashMap::default(),
             cancelled: VecDeque::new(),
             questions: HashMap::default(),
             stream: None,
         };
         let (state, over) = (Mutex::new(state), CancellationToken::new());
-        let session = Session { state, over, known: Arc::default(), modes };
+        let session = Session { state, over, lists: Arc::default(), modes };
         let mut sessions = self.sessions.lock();
         sessions.sweep();
-        let own = sessions.by_app.entry(app.clone()).or_default();
-        if own.len() >= MAX {
-            let idle = own.iter().filter(|(_, session)| !session.state.lock().is_used());
-            let (oldest, _) = idle.min_by_key(|(_, session)| session.state.lock().used)?;
+        let app_sessions = sessions.by_app.entry(app.clone()).or_default();
+        if app_sessions.len() >= MAX {
+            let (oldest, _) = app_sessions
+                .iter()
+                .filter(|(_, session)| !session.state.lock().is_used())
+                .min_by_key(|(_, session)| session.state.lock().last_use)?;
             let oldest = oldest.clone();
-            end(own.remove(&oldest));
+            end(app_sessions.remove(&oldest));
         }
-        own.insert(id.clone(), Arc::new(session));
+        app_sessions.insert(id.clone(), Arc::new(session));
         Some(id)
     }
 
     /// The session `id`, if it is one of `app`.
     pub(super) fn get(&self, id: &str, app: &AppName) -> Option<Arc<Session>> {
         let session = Arc::clone(self.sessions.lock().by_app.get(app)?.get(id)?);
-        session.state.lock().used = Instant::now();
+        session.state.lock().last_use = Instant::now();
         Some(session)
     }
 
-    /// Ends a session of `app`, and its calls with it: their answers can reach no client any more.
+    /// Ends a session of `app`, and its calls with it: their answers can reach no client.
     pub(super) fn end(&self, id: &str, app: &AppName) {
-        end(self.sessions.lock().by_app.get_mut(app).and_then(|own| own.remove(id)));
+        let mut sessions = self.sessions.lock();
+        end(sessions.by_app.get_mut(app).and_then(|app_sessions| app_sessions.remove(id)));
     }
 }
 
@@ -162,7 +162,7 @@ impl Session {
         if state.calls.contains_key(id) {
             return None;
         }
-        if let Some(at) = state.cancelled.iter().position(|known| **known == *id) {
+        if let Some(at) = state.cancelled.iter().position(|cancelled| **cancelled == *id) {
             state.cancelled.remove(at);
             stop.cancel();
         }
@@ -170,12 +170,12 @@ impl Session {
         Some(stop)
     }
 
-    /// The call of the request `id` has ended.
+    /// Forgets the call of the request `id`, and its questions: an answer to them comes too late.
     pub(super) fn end_call(&self, id: &str) {
         let mut state = self.state.lock();
         state.calls.remove(id);
-        state.questions.retain(|_, asked| *asked.call != *id);
-        state.used = Instant::now();
+        state.questions.retain(|_, question| *question.call != *id);
+        state.last_use = Instant::now();
     }
 
     /// Notes a question during the call of the request `call`; returns the id of the request for
@@ -187,16 +187,17 @@ impl Session {
             // Their servers are told that the user cancels.
             state.questions.clear();
         }
-        state.questions.insert(id.clone(), Asked { call: call.into(), answer });
+        state.questions.insert(id.clone(), AwaitedAnswer { call: call.into(), answer });
         id
     }
 
-    /// Takes the client's answer to the request `id`; no result means that it has refused.
+    /// Takes the client's answer to the request `id`. Without a result, the client has refused: the
+    /// sender is dropped, and the server is told that the user cancels.
     pub(super) fn answer(&self, id: &str, result: Option<&RawValue>) {
-        let asked = self.state.lock().questions.remove(id);
-        if let (Some(asked), Some(result)) = (asked, result) {
+        let question = self.state.lock().questions.remove(id);
+        if let (Some(question), Some(result)) = (question, result) {
             // The call may have ended meanwhile.
-            asked.answer.send(result.to_owned()).ok();
+            question.answer.send(result.to_owned()).ok();
         }
     }
 
@@ -225,7 +226,7 @@ impl Session {
 
     fn is_old(&self) -> bool {
         let state = self.state.lock();
-        !state.is_used() && state.used.elapsed() >= IDLE
+        !state.is_used() && state.last_use.elapsed() >= IDLE
     }
 }
 

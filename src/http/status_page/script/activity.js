@@ -32,27 +32,44 @@ function filtered() {
   const text = at("by-text").value.trim().toLowerCase();
   const has = (...words) => words.some((word) => word?.toLowerCase().includes(text));
   return {
-    call: (one) => (!app || one.app === app) && (!backend || one.backend === backend) && (!how || stateOf(one) === how) && has(one.name, one.runId),
-    run: (one) => (!app || one.app === app) && (!backend || one.backends.includes(backend)) && has(one.runId),
+    call: (one) => (!app || one.app === app) && (!backend || one.backend === backend) && (!how || stateOf(one) === how)
+      && has(one.name, one.runId, one.runId && runOf(one.runId)?.prompt),
+    run: (one) => (!app || one.app === app) && (!backend || one.backends.includes(backend)) && has(one.runId, one.prompt),
   };
 }
 
-/** The cells that every list of calls has. */
+/** The cells that every list of calls has. The tool leads to the call's own page. */
 const ofCall = (call) => [
-  cell("", clock(call.startedAt)), cell("App", call.app), cell("", make("code", "", call.name)), cell("Backend", call.backend),
+  cell("", clock(call.startedAt)), cell("App", call.app), cell("", callLink(call), "lead"), cell("Backend", call.backend),
   cell("", dot(stateOf(call))), cell("Took", took(call.ms), "number"),
 ];
 
-const runLink = (run) => link(`#activity/${encodeURIComponent(key(run))}`, make("code", "", run.runId));
+const callLink = (call) => link(`#activity/calls/${call.number}`, make("code", "", call.name));
+
+const runOf = (id) => [...state.runs.values()].find((run) => run.runId === id);
+
+/** A run by what its prompt begins with or, if the bridge does not know that, by the end of its id. */
+function runName(run) {
+  const name = run.prompt ? make("span", "prompt", plain(run.prompt))
+    : make("code", "", `…${shortId(run.runId, [...state.runs.values()].map((other) => other.runId))}`);
+  name.title = run.runId;
+  return name;
+}
+
+/** A link to a run's page; its name alone if this page does not know the run. */
+const runLink = (run) => run.workspace === undefined ? runName(run) : link(`#activity/${encodeURIComponent(key(run))}`, runName(run));
 
 function drawActivity() {
-  const [, one] = location.hash.split("/");
-  at("run").hidden = !one;
+  const [, one, number] = location.hash.split("/");
+  const isCall = one === "calls";
+  at("run").hidden = !one || isCall;
+  at("call").hidden = !isCall;
   at("lists").hidden = !!one;
+  if (isCall) return drawCall(state.calls.get(Number(number)));
   if (one) return drawRun(state.runs.get(decodeURIComponent(one)));
   const matches = filtered();
   const runs = latest("runs", (a, b) => a.startedAt < b.startedAt ? 1 : -1, matches.run).map((run) => make("tr", "",
-    cell("", make("span", "", runLink(run), run.kind === "eval" ? make("span", "soft", " eval") : null)),
+    cell("", make("span", "", runLink(run), run.kind === "eval" ? make("span", "soft", " eval") : null), "lead"),
     cell("App", run.app),
     cell("", dot(run.state)),
     cell("Started", clock(run.startedAt)),
@@ -60,12 +77,25 @@ function drawActivity() {
     cell("In flight", String(run.callsInFlight), "number"),
     cell("Backends", run.backends.join(", "))));
   fill("runs", runs, state.runs.size ? "No run is like that." : "No runs since the bridge was started.");
-  const ofRun = (id) => [...state.runs.values()].find((run) => run.runId === id);
-  const calls = latest("calls", (a, b) => b.number - a.number, matches.call).map((call) => {
-    const run = call.runId && ofRun(call.runId);
-    return make("tr", "", ...ofCall(call), cell("Run", run ? runLink(run) : call.runId ? make("code", "", call.runId) : "by hand"));
-  });
+  const calls = latest("calls", (a, b) => b.number - a.number, matches.call).map((call) =>
+    make("tr", "", ...ofCall(call), cell("Run", ofRun(call))));
   fill("calls", calls, state.calls.size ? "No call is like that." : "No calls since the bridge was started.");
+}
+
+/** The run of a call. */
+const ofRun = (call) => call.runId ? runLink(runOf(call.runId) ?? { runId: call.runId }) : "by hand";
+
+/** One call: what it is, and its stages and texts, which are read once for each of its states. */
+function drawCall(call) {
+  const back = make("p", "", link("#activity", "All activity"));
+  if (!call) return put(at("call"), [back, make("p", "empty", "The bridge does not know this call any more.")]);
+  const facts = [["Started", clock(call.startedAt)], ["App", call.app], ["Backend", backendLink(call.backend)], ["Run", ofRun(call)],
+    ["Id of the tool use", make("code", "", call.toolUseId)], ["Took", took(call.ms)]];
+  const texts = make("div", "");
+  texts.says = JSON.stringify([call.number, stateOf(call), call.postedMs]);
+  if (at("call").lastElementChild?.says !== texts.says) opened(texts, call);
+  put(at("call"), [back, make("h2", "named", make("code", "", call.name), dot(stateOf(call))),
+    make("dl", "facts", ...facts.flatMap(([word, fact]) => [make("dt", "soft", word), make("dd", "", fact)])), texts]);
 }
 
 /** Shows a call's stages and, for the operator, what it was made with and its answer. */
@@ -73,10 +103,21 @@ async function opened(place, call) {
   const told = stages(call).filter(([, ms]) => ms > 0).map(([kind, ms]) => `${STAGES[kind] ?? STAGES.done} ${took(ms)}`);
   place.append(make("div", "track whole", staged(call)), make("p", "soft", told.join(", ")));
   if (!state.status.operator) return;
-  const response = await fetch(`/v1/calls/${call.number}`, { headers: keyed() });
-  const { arguments: given, answer, message } = await response.json();
-  place.append(message ? make("p", "soft", message) : make("div", "", make("p", "soft", "Arguments"), make("pre", "", plain(given)),
-    make("p", "soft", "Answer"), make("pre", "", plain(answer || "none yet"))));
+  const texts = make("div", "");
+  place.append(texts);
+  await readTexts(place, call, texts);
+}
+
+/** Shows the texts of an open call, and again every second as long as it runs: its agent may say how far it is. */
+async function readTexts(place, call, texts) {
+  const response = await fetch(`/v1/calls/${call.number}`, { headers: keyed() }).catch(() => null);
+  if (!response) return texts.replaceChildren(make("p", "bad-word", "The bridge was not reached."));
+  const { arguments: given, answer, progress, message } = await response.json();
+  const part = (title, text) => [make("p", "soft", title), make("pre", "", plain(text))];
+  texts.replaceChildren(...(message ? [make("p", "soft", message)] : [...part("Arguments", given),
+    ...(progress && !answer ? part("Progress", progress) : []), ...part("Answer", answer || "none yet")]));
+  const runs = !message && !answer && !state.calls.get(key(call))?.outcome;
+  if (runs && place.open !== false && place.isConnected) setTimeout(() => readTexts(place, call, texts), 1000);
 }
 
 const STAGES = { waited: "for a person", queued: "queued", done: "at the backend", posting: "posted to MANTYX" };
@@ -124,7 +165,7 @@ function drawRun(run) {
   const bars = at("run").querySelector(".bars") ?? make("div", "bars");
   bars.says = "bars";
   put(bars, drawn);
-  put(at("run"), [back, make("h2", "", make("code", "", run.runId)), make("p", "", ...facts),
+  put(at("run"), [back, make("h2", "", runName(run)), make("p", "", ...facts), make("p", "soft", "Run ", make("code", "", run.runId)),
     drawn.length ? bars : make("p", "empty", "It has made no calls that the bridge remembers."),
     make("p", "legend soft", ...Object.entries(STAGES).map(([kind, word]) => make("span", "", make("i", kind), ` ${word}`)))]);
 }

@@ -18,8 +18,30 @@ function form(id, question) {
     [link.href, link.target, link.rel] = [url.href, "_blank", "noopener noreferrer"];
     return { elements: [title, make("p", "text", link)], read: () => undefined };
   }
-  const { element, read } = fields(id, question.requestedSchema);
-  return { elements: [title, element], read };
+  const { element, read, mark } = fields(id, question.requestedSchema);
+  return { elements: [title, element], read, mark };
+}
+
+/** What its server says of the tool: the first lines, and the rest for a person who wants it. */
+function described(text) {
+  const [first, ...others] = plain(text).split("\n");
+  const brief = first.length > 240 ? `${first.slice(0, 240)}…` : first;
+  const whole = others.some((line) => line.trim()) || brief !== first
+    ? make("details", "", make("summary", "soft", "The whole description"), make("p", "text", plain(text))) : null;
+  return make("div", "", make("p", "text", brief), whole);
+}
+
+/** Who asks, for what, and how long that can be answered. */
+function cardHead(one) {
+  // The name under which the bridge shows a confirmation of a tool that it does not have.
+  const of = one.backend === "bridge_confirmation" ? ": a confirmation" : ` of ${one.backend}`;
+  const left = make("time", "left push", remaining(one.deadline));
+  [left.dateTime, left.title] = [one.deadline, `Counts as denied at ${new Date(one.deadline).toLocaleString()}`];
+  const run = one.runId ? make("span", "", "run ", runLink(runOf(one.runId) ?? { runId: one.runId })) : "called by hand";
+  return [
+    make("p", "card-head", make("span", "", make("code", "", one.name), one.destructive ? make("span", "chip bad-chip", "destructive") : null), left),
+    make("p", "soft", `${one.kind === "question" ? "A question" : "A call"}${of}, app ${one.app}, `, run, ", asked at ", clock(one.since)),
+  ];
 }
 
 /** A card. It keeps its position, so that a click hits the right one; only its text changes. */
@@ -34,6 +56,7 @@ function ask(one) {
     made.setAttribute("aria-label", `${word} ${one.name}`);
     made.disabled = true;
     made.onclick = () => decide(one.id, { decision, content: content?.(), reason: reason.value || undefined });
+    made.type = "button";
     return made;
   };
   // Without a form, there is nothing to fill in.
@@ -48,15 +71,12 @@ function ask(one) {
   const answer = make("div", "answer", reason, ...buttons);
   answer.hidden = !state.mayDecide;
   const word = make("p", "word soft", "");
-  // The name under which the bridge shows a confirmation of a tool that it does not have.
-  const of = one.backend === "bridge_confirmation" ? ": a confirmation" : ` of ${one.backend}`;
-  const card = make("article", "ask",
-    make("p", "", make("code", "", one.name), make("span", "soft", `${of}, app ${one.app}, `),
-      one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
-      make("span", "soft", ", expires at "), clock(one.deadline)),
+  const card = make("article", "ask", ...cardHead(one),
+    ...(one.description ? [described(one.description)] : []),
     ...(one.askedAgain ? [make("p", "", plain(one.askedAgain))] : []),
     make("pre", "", one.argumentsText), ...(asked?.elements ?? flaw), answer, word);
-  return { card, answer, buttons, word };
+  card.setAttribute("aria-label", `${isQuestion ? "Question of" : "Approval of"} ${one.name}`);
+  return { card, answer, buttons, word, mark: asked?.mark };
 }
 
 function say(word, text) {
@@ -82,6 +102,7 @@ function drawApprovals(all) {
       const made = ask(one);
       asks.set(one.id, made);
       at("asks").append(made.card);
+      at("news").textContent = `${one.name} waits for you.`;
     } else if (known) {
       settle(known, one.reason ? `${one.state}: ${one.reason}` : one.state);
     }
@@ -107,6 +128,15 @@ function sweep() {
   at("operator").hidden = state.mayDecide || !at("keyless").hidden;
 }
 
+/** Counts down. A text changes only when its words do, so that nothing is drawn in vain. */
+function tick() {
+  for (const left of document.querySelectorAll(".ask:not(.over) .left")) {
+    const words = remaining(left.dateTime);
+    if (left.textContent !== words) left.textContent = words;
+    left.classList.toggle("bad-word", words.endsWith("s left"));
+  }
+}
+
 let approvals = 0;
 async function readApprovals() {
   const mine = ++approvals;
@@ -116,19 +146,26 @@ async function readApprovals() {
   if (response.ok) {
     const { approvals: all, mayDecide } = await response.json();
     state.mayDecide = mayDecide;
-    drawApprovals(all);
+    // A card is written once, with what its run is about.
+    if (all.some((one) => one.state === "waiting" && one.runId && runOf(one.runId)?.prompt === undefined)) await readRuns();
+    if (mine === approvals) drawApprovals(all);
   } else sweep();
 }
 
 async function decide(id, decision) {
-  const { buttons, word } = asks.get(id);
+  const { buttons, word, mark } = asks.get(id);
   buttons.forEach((button) => { button.disabled = true; });
   try {
     const headers = { ...keyed(), "content-type": "application/json" };
     const body = JSON.stringify(decision);
     const response = await fetch(`/v1/approvals/${id}`, { method: "POST", headers, body });
-    if (response.status === 401) location.reload();
-    if (!response.ok) say(word, (await response.json()).message);
+    if (response.status === 401) sessionOver();
+    if (response.ok) say(word, "");
+    else {
+      const { message } = await response.json();
+      const isMarked = response.status === 400 && mark?.(message);
+      say(word, isMarked ? "" : message);
+    }
     await readApprovals();
   } catch {
     say(word, "The bridge was not reached.");

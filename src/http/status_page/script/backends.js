@@ -7,7 +7,7 @@ function strip(name) {
   const from = Math.max(Date.now() - HOUR, Math.min(Date.parse(states[0].since), Date.now() - 60000));
   const parts = states.map((one, at) => {
     const [begins, ends] = [one.since, states[at + 1]?.since ?? Date.now()].map((time) => Math.max(from, new Date(time).getTime()));
-    const part = make("span", { bad: "bad-bar", warn: "warn-bar" }[tone(one.state)] ?? "");
+    const part = make("span", { bad: "bad-bar", warn: "warn-bar" }[tone(one.state)] ?? (one.state === "disabled" ? "off-bar" : ""));
     part.style.flexGrow = ends - begins;
     part.title = `${one.state} since ${new Date(one.since).toLocaleString()}`;
     return ends > begins ? part : null;
@@ -31,12 +31,13 @@ function steps(report) {
   const all = [...errors, ...(report.examined ?? []).flatMap((one) => one.steps)];
   return make("ul", "steps", ...all.map((one) => make("li", "",
     make("strong", `state ${tone(one.verdict)}`, one.step), " ", prose(plain(one.finding)),
-    one.cure ? make("p", "soft", "To do: ", prose(plain(one.cure))) : null)));
+    one.cure ? make("p", "soft", "To do: ", cure(plain(one.cure))) : null)));
 }
 
 /** The part of a backend's page that has the doctor examine it. */
 function doctor(name) {
   const button = make("button", "", "Run the doctor");
+  button.type = "button";
   const result = make("div", "", make("p", "soft", "It reads bridge.yaml as it is now, and tries each step by a connection of its own."));
   result.setAttribute("aria-live", "polite");
   button.onclick = async () => {
@@ -54,6 +55,32 @@ function doctor(name) {
   };
   const made = make("section", "", make("h2", "", "Doctor"), make("p", "", button), result);
   made.says = `doctor ${name}`;
+  return made;
+}
+
+/** Runs the doctor on the page that is drawn, if a person has come here for that. */
+function examineIfAsked(name) {
+  if (examinedNext !== name) return;
+  const button = [...at("backend").querySelectorAll("section button")].find((one) => one.textContent === "Run the doctor");
+  if (!button) return;
+  examinedNext = null;
+  button.scrollIntoView({ block: "center" });
+  button.click();
+}
+
+/** What is wrong or odd, and what to do; its buttons stay while it does. */
+function withCure(kind, { message, cure: whatToDo }) {
+  const made = make("div", kind, make("p", "", prose(message)), make("p", "soft", cure(whatToDo)));
+  made.says = JSON.stringify([kind, message, whatToDo]);
+  return made;
+}
+
+/** The last lines of a backend's program. Where a problem is told above, a person opens them. */
+function lastLines(name, stderr, hasProblem) {
+  const lines = make("pre", "", stderr.map(plain).join("\n"));
+  const made = make("details", "", make("summary", "", "stderr ", make("small", "soft", `the last ${counted(stderr.length, "line")} of its program`)), lines);
+  made.open = !hasProblem;
+  made.says = JSON.stringify([name, stderr, hasProblem]);
   return made;
 }
 
@@ -79,15 +106,18 @@ function drawBackend(name) {
   put(at("backend"), [
     back,
     make("h2", "named", name, dot(one.state), age(one)),
-    problem ? make("div", "problem", make("p", "", prose(problem.message)), make("p", "soft", prose(problem.cure))) : make("div", ""),
-    one.remark ? make("div", "", make("p", "", prose(one.remark.message)), make("p", "soft", prose(one.remark.cure))) : make("div", ""),
+    allActions(one),
+    one.state === "disabled" ? make("p", "note", "The operator has disabled it: it has no connection, and its tools are not available, until it is enabled or the bridge restarts.") : make("div", ""),
+    problem ? withCure("problem", problem) : make("div", ""),
+    one.remark ? withCure("note", one.remark) : make("div", ""),
     make("div", "", make("p", "soft", "The last hour"), strip(name)),
     make("dl", "facts", ...facts.flatMap(([word, fact]) => [make("dt", "soft", word), make("dd", "", fact)])),
-    make("div", "", ...(stderr.length ? [make("h2", "", "stderr ", make("small", "", "the last lines of its program")), make("pre", "", stderr.map(plain).join("\n"))] : [])),
+    stderr.length ? lastLines(name, stderr, !!problem) : make("div", ""),
     state.status.operator ? doctor(name) : make("div", ""),
     make("div", "", make("h2", "", "Latest calls ", make("small", "", link("#activity", "all of them"))),
       its.length ? make("table", "", make("tbody", "", ...its.map((call) => make("tr", "", ...ofCall(call))))) : make("p", "empty", "None that the bridge remembers.")),
   ]);
+  examineIfAsked(name);
 }
 
 function drawBackends() {
@@ -101,48 +131,46 @@ function drawBackends() {
     tokens.set(one.name, Math.max(one.tokens, tokens.get(one.name) ?? 0));
   }
   const problems = new Map((state.status?.problems ?? []).map((one) => [one.subject, one]));
-  // Backends with trouble stand first.
-  const rank = (one) => one.state === "ready" && one.breaker.state === "closed" ? 1 : 0;
-  const rows = [...state.backends.values()].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1)).map((one) => {
-    const refresh = make("button", "", "Refresh");
-    refresh.setAttribute("aria-label", `Refresh ${one.name}`);
-    refresh.onclick = () => refreshed(refresh, one.name);
+  // Backends that need something stand first, then those that are off, then all others.
+  const rank = (one) => one.state === "down" ? 0 : problems.has(one.name) || !isWell(one) ? 1 : one.state === "disabled" ? 2 : 3;
+  const rows = [...state.backends.values()].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1)).flatMap((one) => {
+    const word = make("span", "bad-word", "");
+    const isOff = one.state === "disabled";
+    const action = isOff && !state.status.operator ? "" : actionButton(one, isOff ? ENABLE : isWell(one) ? REFRESH : TRY, word);
     const how = [one.kind, one.transport, one.protocolVersion].filter(Boolean).join(" · ");
-    const stale = one.stale ? make("span", "soft", " stale tools") : null;
+    const stale = one.stale && !isOff ? make("span", "soft", " stale tools") : null;
     const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls rejected");
     const problem = problems.get(one.name);
-    const why = problem ? make("span", "why", make("span", "bad-word", prose(problem.message)), make("br"), make("span", "soft", prose(problem.cure))) : null;
     const last = one.lastCall
       ? make("span", "", ago(one.lastCall.at), one.lastCall.answered ? null : make("span", "soft", " no answer"))
       : "none yet";
     const { calls, errors, p95 } = measured(one.name);
     const row = make("tr", "",
       cell("", make("span", "", make("strong", "", backendLink(one.name)), make("br"), make("small", "soft how", how))),
-      cell("", make("span", "", dot(one.state), age(one), stale, breaker, strip(one.name), why)),
+      cell("", make("span", "", dot(one.state), age(one), stale, breaker, strip(one.name))),
       cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
       cell("Tokens", tokens.has(one.name) ? tokens.get(one.name).toLocaleString() : "", "number"),
-      cell("In flight", String(one.callsInFlight), "number"),
+      cell("In flight", String(one.callsInFlight), `number ${one.callsInFlight ? "" : "none"}`),
       cell("Calls in the last hour", calls.toLocaleString(), "number"),
-      cell("Errors", errors.toLocaleString(), `number ${errors ? "bad-word" : ""}`),
-      cell("p95", p95, "number"),
+      cell("Errors", errors.toLocaleString(), `number ${errors ? "bad-word" : "none"}`),
+      cell("p95", p95, `number ${calls ? "" : "none"}`),
       cell("Last call", last),
       cell("Refreshed", ago(one.lastRefresh)),
-      cell("", refresh));
+      cell("", make("span", "", action, word), "act"));
     row.dataset.backend = one.name;
-    return row;
+    return problem ? [row, whyRow(one, problem)] : [row];
   });
-  fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
+  fill("backends", rows, "No backends yet. The overview shows how to add one.");
 }
 
-async function refreshed(button, name) {
-  button.disabled = true;
-  try {
-    const response = await fetch(`/v1/backends/${name}/refresh`, { method: "POST" });
-    if (response.status === 401) location.reload();
-    if (response.ok) take("backend", await response.json());
-  } finally {
-    button.disabled = false;
-  }
+/** The row below a backend's own: what is wrong, in the whole width. */
+function whyRow(one, problem) {
+  const content = make("div", "", make("p", "bad-word", prose(problem.message)), make("p", "soft", cure(problem.cure)), remedies(one, problem, []));
+  const why = cell("", content, "why");
+  why.colSpan = at("backends").tHead.rows[0].cells.length;
+  const row = make("tr", "why-row", why);
+  row.says = JSON.stringify([one.name, problem, state.status.operator]);
+  return row;
 }
 
 let details = 0;

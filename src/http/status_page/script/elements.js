@@ -25,7 +25,7 @@ function cell(label, content, kind) {
 
 const TONES = {
   ok: "good", warn: "warn", ready: "good", answered: "good", result: "good", driven: "good", live: "good", ended: "",
-  degraded: "warn", connecting: "warn", starting: "warn", idle: "good", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
+  disabled: "", degraded: "warn", connecting: "warn", starting: "warn", idle: "good", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
   cancelled: "warn", not_approved: "warn", left: "warn", down: "bad", given_up: "bad",
 };
 /** The tone of a state, or of how a call has ended. */
@@ -33,6 +33,35 @@ const tone = (word) => TONES[word] ?? "bad";
 const dot = (word) => make("span", `state ${tone(word)}`, word.replaceAll("_", " "));
 /** Text with its commands and names, which stand between backticks, as such. */
 const prose = (text) => make("span", "", ...text.split("`").map((part, at) => at % 2 ? make("code", "", part) : part));
+/** Programs whose commands a person can run as they stand. */
+const COMMAND = /^(mantyx-bridge|sudo|systemctl|npm|npx|uv|uvx|pip|rm|chmod|chown|curl|docker|export) /;
+
+/** A button that copies a command. */
+function copier(command, name = command) {
+  const button = make("button", "quiet copy", "Copy");
+  button.type = "button";
+  button.setAttribute("aria-label", `Copy ${name}`);
+  button.onclick = async () => {
+    // Without TLS, browsers give the clipboard to pages of this host alone.
+    try {
+      await navigator.clipboard.writeText(command);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(button.previousElementSibling);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  };
+  return button;
+}
+
+/** A command, with a button that copies it. */
+const commandLine = (command) => make("span", "command", make("code", "", command), " ", copier(command));
+
+/** What to do: prose whose commands can be copied. */
+const cure = (text) => make("span", "", ...text.split("`").map((part, at) =>
+  at % 2 === 0 ? part : COMMAND.test(part) ? commandLine(part) : make("code", "", part)));
+
 const counted = (count, what) => `${count.toLocaleString()} ${what}${count === 1 ? "" : "s"}`;
 
 function ago(time) {
@@ -51,6 +80,21 @@ function ago(time) {
 function lasting(time) {
   const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(time)) / 1000));
   return seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
+/** How much of the time until then is left, in words. */
+function remaining(time) {
+  const seconds = Math.max(0, Math.ceil((Date.parse(time) - Date.now()) / 1000));
+  if (seconds >= 7200) return `${Math.floor(seconds / 3600)} h left`;
+  return seconds >= 60 ? `${Math.ceil(seconds / 60)} min left` : `${seconds} s left`;
+}
+
+/** The shortest end of an id, of six characters at least, that no other id of `all` has. */
+function shortId(id, all) {
+  const isShared = (end) => all.some((other) => other !== id && other.endsWith(end));
+  let length = 6;
+  while (length < id.length && isShared(id.slice(-length))) length++;
+  return id.slice(-length);
 }
 
 function clock(time) {

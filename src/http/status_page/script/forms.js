@@ -54,6 +54,32 @@ function input(field, isRequired) {
   return [made, () => made.value === "" && !isRequired ? undefined : made.value];
 }
 
+/** Shows at a field what is wrong with its value; without a message, that nothing is. */
+function markRow({ element, flaw, row }, message) {
+  row.classList.toggle("wrong", message !== "");
+  flaw.textContent = message;
+  if (message) {
+    element.setAttribute("aria-invalid", "true");
+    element.setAttribute("aria-describedby", flaw.id);
+  } else {
+    element.removeAttribute("aria-invalid");
+    element.removeAttribute("aria-describedby");
+  }
+}
+
+/** Marks the field whose JSON Pointer a refusal names, and puts the focus there; whether it names one. */
+function markField(all, message) {
+  all.forEach((field) => markRow(field, ""));
+  const named = all.filter(({ name }) => message.includes(`/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`));
+  const field = named.sort((a, b) => b.name.length - a.name.length)[0]
+    ?? all.find(({ element }) => element.required && !element.validity.valid);
+  if (!field) return false;
+  // What follows the pointer; the field itself says where.
+  markRow(field, message.split(`/${field.name}: `).at(-1));
+  field.element.focus();
+  return true;
+}
+
 /** The inputs of a schema's properties, and how what they hold is read. */
 function fields(id, of) {
   const required = Array.isArray(of?.required) ? of.required : [];
@@ -64,8 +90,12 @@ function fields(id, of) {
     const label = make("label", "", plain(field?.title ?? name), required.includes(name) ? make("span", "bad-word", " required") : null);
     label.htmlFor = element.id;
     const text = field?.description === undefined ? null : make("small", "soft", plain(field.description));
-    return { name, value, row: make("div", "field", label, element, text) };
+    const flaw = make("small", "bad-word", "");
+    flaw.id = `${element.id}-flaw`;
+    const row = make("div", "field", label, element, text, flaw);
+    element.addEventListener("input", () => markRow({ element, flaw, row }, ""));
+    return { name, value, element, flaw, row };
   });
   const read = () => Object.fromEntries(all.map(({ name, value }) => [name, value()]).filter(([, value]) => value !== undefined));
-  return { element: make("div", "fields", ...all.map(({ row }) => row)), read };
+  return { element: make("div", "fields", ...all.map(({ row }) => row)), read, mark: (message) => markField(all, message) };
 }

@@ -1,9 +1,9 @@
 // Follows the bridge, and shows the section that the address names.
 
-/** GETs from the bridge's API. Goes to the sign-in form if the session has ended. */
+/** GETs from the bridge's API. Says so if the session has ended. */
 async function get(path) {
-  const response = await fetch(path);
-  if (response.status === 401) location.reload();
+  const response = await fetch(path, { headers: keyed() });
+  if (response.status === 401) sessionOver();
   if (!response.ok) throw new Error(`${path} answered ${response.status}`);
   return response.json();
 }
@@ -40,7 +40,7 @@ function show() {
   }
   if (!state.status) return;
   drawView();
-  readView().catch(lost);
+  readView().catch(lookForBridge);
 }
 
 /** Reads what is large, and needed by one section alone. */
@@ -48,11 +48,21 @@ async function readView() {
   if (view === "tools" || view === "backends") await readDetails();
   if (view === "tools") await readTools();
   if (view === "trust") await readTrust();
-  if (view === "activity") {
-    const { runs } = await get("/v1/runs");
-    for (const run of runs) state.runs.set(key(run), run);
-    drawActivity();
-  }
+  if (view === "activity") await readRuns();
+}
+
+async function readRuns() {
+  const { runs } = await get("/v1/runs");
+  runs.forEach((run) => rememberRun({ prompt: "", ...run }));
+  drawView();
+}
+
+/** Reads what prompts begin with, which events do not tell, soon after a run began. */
+let runsDue = false;
+function readRunsSoon() {
+  if (runsDue) return;
+  runsDue = true;
+  setTimeout(() => { runsDue = false; readRuns().catch(lookForBridge); }, 1000);
 }
 
 function take(event, data) {
@@ -61,20 +71,21 @@ function take(event, data) {
     drawSoon(drawStatus);
     drawSoon(drawView);
     // Reads the approvals if some wait, or if the hint about the key may be obsolete.
-    if (!at("keyless").hidden || data.approvals.waiting) readApprovals().catch(lost);
+    if (!at("keyless").hidden || data.approvals.waiting) readApprovals().catch(lookForBridge);
   } else if (event === "approval") {
-    readApprovals().catch(lost);
+    readApprovals().catch(lookForBridge);
   } else if (event === "backend") {
     const before = state.backends.get(data.name);
     if (data.state === "removed") state.backends.delete(data.name);
     else state.backends.set(data.name, data);
     const isOther = before?.digest !== data.digest || JSON.stringify(before?.pin) !== JSON.stringify(data.pin)
       || before?.state !== data.state;
-    if (isOther && view !== "activity") readView().catch(lost);
+    if (isOther && view !== "activity") readView().catch(lookForBridge);
     drawSoon(drawStatus);
     drawSoon(drawView);
   } else if (event === "run") {
-    state.runs.set(key(data), data);
+    if (!state.runs.has(key(data))) readRunsSoon();
+    rememberRun(data);
     drawSoon(drawView);
   } else if (event === "call") {
     state.calls.set(key(data), data);
@@ -99,6 +110,7 @@ async function readAll() {
   state.backends = new Map(status.backends.map((one) => [one.name, one]));
   takeCalls(calls);
   state.status = status;
+  reached();
   drawStatus();
   show();
   await readApprovals();
@@ -118,36 +130,37 @@ function takeCalls(calls) {
   hour.sort((a, b) => a.at - b.at);
 }
 
-function live(word, kind) {
-  at("live").textContent = word;
-  at("live").className = `state push ${kind}`;
-}
-
-function lost() {
-  live("no connection; trying again", "bad");
-}
+let following = null;
+const isFollowing = () => following?.readyState === EventSource.OPEN;
 
 function follow() {
+  if (connection.isOver) return;
   const events = new EventSource("/v1/events");
-  events.onopen = () => { live("live", "good"); readAll().catch(lost); };
+  following = events;
+  events.onopen = () => readAll().catch(lookForBridge);
   for (const name of ["status", "backend", "run", "call", "approval"]) {
     events.addEventListener(name, (event) => take(name, JSON.parse(event.data)));
   }
-  events.addEventListener("missed", () => readAll().catch(lost));
-  events.onerror = () => {
-    lost();
-    if (events.readyState !== EventSource.CLOSED) return;
-    // Refused, not broken: probably the session has ended.
-    get("/v1/status").then(() => setTimeout(follow, 2000), () => setTimeout(follow, 2000));
+  events.addEventListener("missed", () => readAll().catch(lookForBridge));
+  events.onerror = async () => {
+    live("no connection; trying again", "bad");
+    await lookForBridge();
+    // Refused, not broken: a browser does not ask again.
+    if (events.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
   };
 }
 
 at("search").addEventListener("input", drawTools);
 for (const id of ["by-app", "by-backend", "by-state", "by-text"]) at(id).addEventListener("input", drawActivity);
-addEventListener("hashchange", show);
+// Another section begins at its top.
+addEventListener("hashchange", () => { scrollTo(0, 0); show(); });
 for (const leaving of ["pointerleave", "focusout"]) at("approvals").addEventListener(leaving, () => setTimeout(sweep));
 // What a program writes is no event.
-setInterval(() => { if (view === "backends" && !document.hidden) readDetails().catch(lost); }, 5000);
+setInterval(() => { if (view === "backends" && !document.hidden && !connection.goneSince && !connection.isOver) readDetails().catch(lookForBridge); }, 5000);
 // Redraws relative times and the durations of running calls.
-setInterval(() => { if (state.status) drawSoon(drawView); }, 30000);
+setInterval(() => { if (state.status && !connection.goneSince) drawSoon(drawView); }, 30000);
+setInterval(() => { if (!document.hidden) lookForBridge(); }, 10000);
+setInterval(() => { tick(); drawGone(); }, 1000);
+addEventListener("visibilitychange", lookForBridge);
+addEventListener("focus", lookForBridge);
 follow();

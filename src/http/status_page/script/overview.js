@@ -24,7 +24,7 @@ function drawTiles() {
     tile("Calls a minute", (all.slice(-5).reduce((a, b) => a + b, 0) / 5).toLocaleString(undefined, { maximumFractionDigits: 1 }),
       counted(calls, "call") + soFar, bars(all, "", `${counted(calls, "call")}, by minute`)),
     tile("Errors", errors.toLocaleString(), calls ? `${(100 * errors / calls).toFixed(1)} % of calls` : "no calls", bars(bad, "bad-bar", `${counted(errors, "error")}, by minute`)),
-    tile("Half of the calls take", p50, calls ? `95 % take at most ${p95}` : "no calls", bars(slow, "", `calls of a second or more, by minute`)),
+    tile("Half of the calls take", p50, calls ? `95 % take at most ${p95}, without waits for a person` : "no calls", bars(slow, "", `calls of a second or more, by minute`)),
     tile("Runs driven now", state.status.runs.driven.toLocaleString(), `${counted(inFlight, "call")} in flight`),
     tile("Tokens in each run", dearest ? dearest.tokens.toLocaleString() : "0", dearest ? `the definitions of ${counted(dearest.tools, "tool")}, app ${dearest.app}` : "no tools"),
   ]);
@@ -48,11 +48,7 @@ function drawStatus() {
   fill("runtimes", runtimes.map((one) => make("tr", "",
     cell("", make("strong", "", one.name)), cell("", dot(one.state)), cell("Kind", one.kind),
     cell("Open calls", String(one.openCalls), "number"))), "");
-  put(at("problems"), problems.map((problem) => {
-    const made = make("div", "problem", make("p", "", make("strong", "", state.backends.has(problem.subject) ? backendLink(problem.subject) : problem.subject), ": ", prose(problem.message)), make("p", "soft", prose(problem.cure)));
-    made.says = JSON.stringify(problem);
-    return made;
-  }));
+  put(at("problems"), problems.length ? [make("h2", "", "Problems"), ...problems.map(drawProblem)] : []);
   const news = problems.length + approvals.waiting;
   document.title = news ? `(${news}) mantyx-bridge` : "mantyx-bridge";
   badge("overview", news);
@@ -64,9 +60,39 @@ function drawStatus() {
     problems.length ? counted(problems.length, "problem") : "",
   ].filter(Boolean);
   const isNew = !all.length && !told.length;
-  at("verdict").textContent = isNew ? "No backends yet: add mcp, a2a or local entries to bridge.yaml"
+  drawGuide(!all.length);
+  at("verdict").textContent = isNew ? "No backends yet"
     : told.length ? told.join(", ") : `All is well: ${counted(all.length, "backend")}, nothing waits for you`;
   at("verdict").className = `state ${problems.length ? "bad" : approvals.waiting || isNew ? "warn" : "good"}`;
+}
+
+/** What is wrong, and what a person can do about it here. */
+function drawProblem(problem) {
+  const one = state.backends.get(problem.subject);
+  const made = make("div", "problem",
+    make("p", "", make("strong", "", one ? backendLink(problem.subject) : problem.subject), ": ", prose(problem.message)),
+    make("p", "soft", cure(problem.cure)), one ? remedies(one, problem, isWell(one) ? [] : [TRY]) : null);
+  made.says = JSON.stringify([problem, one?.state, state.status.operator]);
+  return made;
+}
+
+/** What an empty bridge needs: an entry in its file, and a client. */
+function drawGuide(isEmpty) {
+  at("guide").hidden = !isEmpty;
+  at("tiles").hidden = isEmpty;
+  at("latest-calls").hidden = isEmpty;
+  if (!isEmpty || at("guide").children.length) return;
+  const file = state.status.config.file;
+  const entry = "mcp:\n  files:\n    command: npx\n    args: [-y, \"@modelcontextprotocol/server-filesystem\", /tmp]\n";
+  const step = (title, ...content) => make("li", "", make("strong", "", title), ...content);
+  at("guide").append(make("h2", "", "Begin here"), make("ol", "",
+    step("Name a server",
+      make("p", "", "Paste this into ", make("code", "", file ?? "bridge.yaml"), ". The bridge reads the file again as soon as it changes."),
+      make("div", "", make("pre", "", entry), copier(entry, "the entry"))),
+    step("See that it works", make("p", "", "It appears on this page within seconds. If it does not, ", commandLine("mantyx-bridge check"), " shows the mistake and its line.")),
+    step("Connect a client",
+      make("p", "", "An app of MANTYX uses ", make("code", "", location.origin), " as its base URL, with the token that ", commandLine("mantyx-bridge token"), " prints."),
+      make("p", "", "For an MCP client, ", commandLine("mantyx-bridge mcp --print claude"), " prints the entry; ", make("code", "", "cursor"), " and ", make("code", "", "vscode"), " are others."))));
 }
 
 function drawLatest() {

@@ -15,7 +15,8 @@ function count(call) {
   const at = Date.parse(call.startedAt) + call.ms;
   if (call.state !== "answered" || known.has(call.number) || at < Date.now() - HOUR) return;
   known.add(call.number);
-  hour.push({ at, ms: call.ms, bad: tone(call.outcome ?? "result") === "bad", backend: call.backend });
+  // A person who takes an hour to approve does not make a backend slow.
+  hour.push({ at, ms: Math.max(0, call.ms - call.waitedMs), bad: tone(call.outcome ?? "result") === "bad", backend: call.backend });
 }
 
 /** What the calls of the last hour say, of all backends or one. */
@@ -27,5 +28,8 @@ function measured(backend) {
 }
 
 const key = (one) => "number" in one ? one.number : `${one.workspace}/${one.kind}/${one.runId}`;
+
+/** Keeps what events do not tell of a run: what its prompt begins with. */
+const rememberRun = (run) => state.runs.set(key(run), { prompt: state.runs.get(key(run))?.prompt, ...run });
 
 const stateOf = (call) => call.outcome ?? (call.pending ? "pending" : call.state);

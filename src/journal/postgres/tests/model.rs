@@ -3,7 +3,7 @@
 //! No call's effect happens twice.
 //!
 //! A promotion of a synchronous standby is to a replica what a lost connection is. Must not: model
-//! time; a lease runs out at any moment, and a takeover comes at any moment after that.
+//! time; a dispatch window closes at any moment, and a takeover comes at any moment after that.
 
 use stateright::{Checker, Model, Property};
 
@@ -50,7 +50,7 @@ struct Replica {
     statements: Vec<Statement>,
     /// Calls whose dispatch is written.
     written: Vec<usize>,
-    /// Calls that are sent next: the lease was looked at.
+    /// Calls that are sent next: the dispatch window was looked at.
     armed: Vec<usize>,
 }
 
@@ -77,7 +77,7 @@ enum Act {
     LoseConnection(usize),
     /// A new connection begins its session.
     Reconnect(usize),
-    /// The lease is looked at.
+    /// The dispatch window is looked at.
     Arm(usize, usize),
     Send(usize, usize),
     LeaseEnds(usize),

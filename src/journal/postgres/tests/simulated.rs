@@ -221,22 +221,22 @@ impl Database {
         self.run("beat", move |tx| statements::beat(tx, member)).await
     }
 
-    pub(in crate::journal::postgres) async fn claim(
+    pub(in crate::journal::postgres) async fn take_over(
         &self,
         member: Member,
         dead: &[Uuid],
         backends: &[String],
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
         let (dead, backends) = (dead.to_vec(), backends.to_vec());
-        self.run("claim", move |tx| statements::claim(tx, member, dead, backends)).await
+        self.run("take_over", move |tx| statements::take_over(tx, member, dead, backends)).await
     }
 
-    pub(in crate::journal::postgres) async fn claim_waiting(
+    pub(in crate::journal::postgres) async fn take_waiting_run(
         &self,
         member: Member,
         name: Id,
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        self.run("claim_waiting", move |tx| statements::claim_waiting(tx, member, name)).await
+        self.run("take_waiting_run", move |tx| statements::take_waiting_run(tx, member, name)).await
     }
 
     /// No agent is simulated.
@@ -272,12 +272,12 @@ impl Database {
         self.run("inherit", move |tx| statements::inherit(tx, member, dead)).await
     }
 
-    pub(in crate::journal::postgres) async fn claimed(
+    pub(in crate::journal::postgres) async fn owned_runs(
         &self,
         member: Member,
         known: Vec<(Slot, i64)>,
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        self.run("claimed", move |tx| statements::claimed(tx, member, known)).await
+        self.run("owned_runs", move |tx| statements::owned_runs(tx, member, known)).await
     }
 
     pub(in crate::journal::postgres) async fn find(

@@ -50,23 +50,28 @@ fn a_type_that_is_not_stated_is_told_by_the_name() {
 
 #[test]
 fn names_lead_nowhere() {
-    for (given, mime_type, name) in [
-        ("report.pdf", "application/pdf", "report.pdf"),
-        ("../../etc/passwd", "text/plain", "passwd.txt"),
-        ("C:\\temp\\a.csv", "text/csv", "a.csv"),
-        (".bashrc", "text/plain", "bashrc.txt"),
-        ("..", "text/plain", "file-1.txt"),
-        ("file:///srv/a%20b.md", "text/markdown", "a_20b.md"),
-        ("https://host.test", "text/plain", "file-1.txt"),
-        ("https://host.test/x/y.txt?z=/q#/r", "text/plain", "y.txt"),
-        ("a\n]b.txt", "text/plain", "a__b.txt"),
-        ("größe (1).csv", "text/csv", "größe (1).csv"),
-        ("", "image/png", "file-1.png"),
-        ("", "text/x-rust", "file-1.txt"),
+    struct Case {
+        given: &'static str,
+        mime_type: &'static str,
+        name: &'static str,
+    }
+    for Case { given, mime_type, name } in [
+        Case { given: "report.pdf", mime_type: "application/pdf", name: "report.pdf" },
+        Case { given: "../../etc/passwd", mime_type: "text/plain", name: "passwd.txt" },
+        Case { given: "C:\\temp\\a.csv", mime_type: "text/csv", name: "a.csv" },
+        Case { given: ".bashrc", mime_type: "text/plain", name: "bashrc.txt" },
+        Case { given: "..", mime_type: "text/plain", name: "file-1.txt" },
+        Case { given: "file:///srv/a%20b.md", mime_type: "text/markdown", name: "a_20b.md" },
+        Case { given: "https://host.test", mime_type: "text/plain", name: "file-1.txt" },
+        Case { given: "https://host.test/x/y.txt?z=/q#/r", mime_type: "text/plain", name: "y.txt" },
+        Case { given: "a\n]b.txt", mime_type: "text/plain", name: "a__b.txt" },
+        Case { given: "größe (1).csv", mime_type: "text/csv", name: "größe (1).csv" },
+        Case { given: "", mime_type: "image/png", name: "file-1.png" },
+        Case { given: "", mime_type: "text/x-rust", name: "file-1.txt" },
     ] {
         let (line, file) = one(found(given, mime_type, "AAAA"));
         assert_eq!(file.unwrap().filename(), name, "{given:?}");
-        assert!(line.starts_with(&format!("[file {name} ")), "{line}");
+        assert!(line.starts_with(&format!("[file {name} ")), "{given:?}: {line}");
     }
     let long = format!("{}.pdf", "x".repeat(5000));
     let (_, file) = one(found(&long, "application/pdf", "AAAA"));

@@ -21,34 +21,99 @@ fn member_that_is_null_is_left_out_for_clients_and_kept_for_runs() {
     assert!(String::from_utf8_lossy(&refs).contains(nulls), "{refs:?}");
 }
 
+/// An output schema, and whether it goes to all clients and to those with a session.
+struct OutputSchema {
+    schema: &'static str,
+    is_for_all: bool,
+    is_for_sessions: bool,
+}
+
+const OUTPUT_SCHEMAS: [OutputSchema; 17] = [
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"type":"string"}}}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"^(?!b)a\\.$"}}}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{}}}"##,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema {
+        schema: r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}"#,
+        is_for_all: true,
+        is_for_sessions: true,
+    },
+    OutputSchema { schema: r#"{"type":"array"}"#, is_for_all: true, is_for_sessions: false },
+    OutputSchema {
+        schema: r#"{"anyOf":[{"type":"object"},{"type":"string"}]}"#,
+        is_for_all: true,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":["object","null"]}"#,
+        is_for_all: true,
+        is_for_sessions: false,
+    },
+    OutputSchema { schema: "{}", is_for_all: true, is_for_sessions: false },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"exclusiveMinimum":true}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"type":"strin"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"\\<"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"a\\-b"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"pattern":"(?i)a"}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}"##,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"enum":null}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+    OutputSchema {
+        schema: r#"{"type":"object","properties":{"a":{"nullable":true}}}"#,
+        is_for_all: false,
+        is_for_sessions: false,
+    },
+];
+
 #[test]
 fn output_schema_goes_to_clients_that_can_use_it() {
-    for (schema, is_for_all, is_for_sessions) in [
-        (r#"{"type":"object","properties":{"a":{"type":"string"}}}"#, true, true),
-        (r#"{"type":"object","properties":{"a":{"pattern":"^(?!b)a\\.$"}}}"#, true, true),
-        (
-            r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{}}}"##,
-            true,
-            true,
-        ),
-        (r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}"#, true, true),
-        (r#"{"type":"array"}"#, true, false),
-        (r#"{"anyOf":[{"type":"object"},{"type":"string"}]}"#, true, false),
-        (r#"{"type":["object","null"]}"#, true, false),
-        ("{}", true, false),
-        (r#"{"type":"object","properties":{"a":{"exclusiveMinimum":true}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"type":"strin"}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"pattern":"\\<"}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"pattern":"a\\-b"}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"pattern":"(?i)a"}}}"#, false, false),
-        (r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}"##, false, false),
-        (r#"{"type":"object","properties":{"a":{"enum":null}}}"#, false, false),
-        (r#"{"type":"object","properties":{"a":{"nullable":true}}}"#, false, false),
-    ] {
+    for OutputSchema { schema, is_for_all, is_for_sessions } in OUTPUT_SCHEMAS {
         let [all, sessions] = definitions(&format!(r#","outputSchema":{schema}"#));
-        assert_eq!(all.contains(schema), is_for_all, "{all}");
-        assert_eq!(sessions.contains("outputSchema"), is_for_sessions, "{sessions}");
+        assert_eq!(all.contains(schema), is_for_all, "{schema}: {all}");
+        assert_eq!(sessions.contains("outputSchema"), is_for_sessions, "{schema}: {sessions}");
         assert!(sessions.contains(r#""name":"s_t""#), "{sessions}");
     }
 }

@@ -37,11 +37,11 @@ struct Text {
 impl<'v> Value<'v> {
     pub(super) fn new(json: &'v str) -> Self {
         // What is written as 1e-400 is no zero, and 1e400 is not infinite.
-        let is_held = |it: &f64| {
-            let mantissa = json.split(['e', 'E']).next().unwrap_or_default();
-            it.is_finite() && (*it != 0.0) == mantissa.contains(|c| matches!(c, '1'..='9'))
-        };
-        Self { json, number: json.parse().ok().filter(is_held), scalar: OnceCell::new() }
+        let mantissa = json.split(['e', 'E']).next().unwrap_or_default();
+        let zero = !mantissa.contains(|c| matches!(c, '1'..='9'));
+        let number: Option<f64> = json.parse().ok();
+        let number = number.filter(|number| number.is_finite() && (*number == 0.0) == zero);
+        Self { json, number, scalar: OnceCell::new() }
     }
 
     /// Whether it is beyond `limit`, or of another type than can be compared.
@@ -61,19 +61,19 @@ impl<'v> Value<'v> {
             // Servers differ in what they take for `true` and `false`: `"yes"`, `1`, `"True"`.
             return match scalar {
                 Scalar::Bool(is) => *is == meant,
-                Scalar::Text(it) => {
-                    !it.text.eq_ignore_ascii_case(if meant { "false" } else { "true" })
+                Scalar::Text(value) => {
+                    !value.text.eq_ignore_ascii_case(if meant { "false" } else { "true" })
                 }
                 Scalar::Number | Scalar::Other => true,
             };
         }
         match scalar {
             Scalar::Other => true,
-            Scalar::Text(it) => {
+            Scalar::Text(value) => {
                 // Only the server knows where a relative path begins.
-                test.is_absolute && !it.text.starts_with('/')
+                test.is_absolute && !value.text.starts_with('/')
                     // Some servers take a text for the number that it is.
-                    || test.number.is_some() && it.number == test.number
+                    || test.number.is_some() && value.number == test.number
                     || is_match()
             }
             Scalar::Bool(_) | Scalar::Number => {
@@ -93,7 +93,7 @@ impl<'v> Value<'v> {
                     || !paths.iter().any(|path| plain(path) == text) && visit(text)
             }
             Scalar::Bool(_) | Scalar::Number => {
-                visit(self.json) || self.number.is_some_and(|it| visit(&it.to_string()))
+                visit(self.json) || self.number.is_some_and(|number| visit(&number.to_string()))
             }
         }
     }

@@ -143,9 +143,17 @@ fn many(count: usize) -> Vec<Rule> {
 #[test]
 #[ignore = "it measures"]
 fn time_of_one_check() {
-    for (count, bytes, times) in
-        [(3, 200, 2_000), (100, 200, 200), (3, 5 << 20, 1), (100, 5 << 20, 1)]
-    {
+    struct Case {
+        count: usize,
+        bytes: usize,
+        times: u32,
+    }
+    for Case { count, bytes, times } in [
+        Case { count: 3, bytes: 200, times: 2_000 },
+        Case { count: 100, bytes: 200, times: 200 },
+        Case { count: 3, bytes: 5 << 20, times: 1 },
+        Case { count: 100, bytes: 5 << 20, times: 1 },
+    ] {
         let rules = many(count);
         let tree = ConditionTree::new(&rules);
         let all: Vec<usize> = (0..count).collect();

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::{call, other, table};
 use crate::model::event::Call;
 use crate::model::ids::RunKind;
-use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, Stage, decide};
-use crate::model::run::{Run, Seen, Step, Work};
+use crate::model::recovery::{LEAST_REMAINING, Recovery, RecoveryFacts, Stage, decide};
+use crate::model::run::{CallAction, EarlierCall, Run, Step};
 
 /// What can happen next.
 #[derive(Debug, Clone, Copy)]
@@ -81,13 +81,13 @@ fn number(call: &Call) -> usize {
 }
 
 /// What is known of a call that the disk has.
-fn known(of: usize, kept: &Kept) -> Known {
-    Known {
+fn known(of: usize, kept: &Kept) -> RecoveryFacts {
+    RecoveryFacts {
         stage: kept.stage,
         attempts: kept.attempts,
         has_handle: false,
         repeatable: repeatable(of),
-        budget: LEAST_BUDGET,
+        remaining: LEAST_REMAINING,
     }
 }
 
@@ -125,12 +125,12 @@ impl World {
         self.work(held);
     }
 
-    fn work(&mut self, calls: Vec<(Call, Work)>) {
+    fn work(&mut self, calls: Vec<(Call, CallAction)>) {
         let (mut written, mut unknown) = (Vec::new(), Vec::new());
         for (call, work) in calls {
             let of = number(&call);
             match work {
-                Work::Make(_) => {
+                CallAction::Make(_) => {
                     let seq = self.run().last_seq();
                     // What an earlier life has left keeps its count.
                     let attempts = self.disk.get(&of).map_or(0, |kept| kept.attempts);
@@ -138,7 +138,7 @@ impl World {
                     written.push((of, kept.clone()));
                     self.under_way.insert(of, (At::Made, kept));
                 }
-                Work::Doubtful(_) => {
+                CallAction::Doubtful(_) => {
                     let seq = self.run().last_seq();
                     let attempts = self.disk.get(&of).map_or(0, |kept| kept.attempts).max(1);
                     let kept = Kept { call, stage: Stage::Dispatched, attempts, seq };
@@ -149,7 +149,7 @@ impl World {
                         other => panic!("{other:?}"),
                     }
                 }
-                Work::Nothing | Work::Hold => {}
+                CallAction::Nothing | CallAction::Hold => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -249,7 +249,7 @@ impl World {
             }
             let content = kept.call.content();
             let tool_use = kept.call.tool_use.clone();
-            seen.push(Seen { agent_run: None, tool_use, content });
+            seen.push(EarlierCall { agent_run: None, tool_use, content });
             let at = match recovery {
                 Recovery::Post => At::Posting { known: self.executions.contains_key(of) },
                 Recovery::Unknown => At::Answering { known: false },

@@ -99,7 +99,7 @@ fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
     let mut calls = 0;
     for table in [&injected.table, &turned.table, &restored] {
         for (server, name, description) in &refs {
-            let route = table.claims(&call("mcp_local", server, name)).expect(name);
+            let route = table.route_of_call(&call("mcp_local", server, name)).expect(name);
             let reached = json!([route.backend.as_str(), peer_name(route)]).to_string();
             assert_eq!(reached, *description, "{name} leads astray");
             calls += 1;
@@ -108,7 +108,7 @@ fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
         let twins = names.iter().map(|name| name.to_ascii_uppercase());
         let unseen = twins.filter(|twin| !different.contains(twin.as_str()));
         for name in taken.iter().cloned().chain(unseen) {
-            let is_ours = table.claims(&call("mcp_local", "a", &name)).is_some();
+            let is_ours = table.route_of_call(&call("mcp_local", "a", &name)).is_some();
             assert!(!is_ours || table.results() == Some(&name), "{name} is not the bridge's");
             calls += 1;
         }

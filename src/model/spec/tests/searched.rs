@@ -70,7 +70,7 @@ fn call(kind: &str, server: &str, name: &str) -> Call {
 fn assert_free(table: &Table, name: &str, servers: [&str; 2], why: &str) {
     for kind in ["local", "mcp_local", "a2a_local"] {
         for server in servers {
-            let claimed = table.claims(&call(kind, server, name));
+            let claimed = table.route_of_call(&call(kind, server, name));
             assert!(claimed.is_none(), "{kind} {server}/{name} is claimed: {why}");
         }
     }
@@ -157,11 +157,11 @@ fn tool_that_is_always_shown_keeps_its_name_and_gives_way_as_before() {
     for (spec, is_taken) in [("{}", false), (own, true)] {
         let spec = Spec::read(RunKind::Agent, Bytes::from(spec)).unwrap();
         let table = spec.inject(&offer, &Selection::All).unwrap().table;
-        assert_eq!(table.claims(&call("mcp_local", "s", "s_gauge")).is_none(), is_taken);
+        assert_eq!(table.route_of_call(&call("mcp_local", "s", "s_gauge")).is_none(), is_taken);
         assert_eq!(called(&table, "s_gauge").is_none(), is_taken);
         let given = naming::suffixed("s_gauge", "s", "gauge", 0);
-        assert_eq!(table.claims(&call("mcp_local", "s", &given)).is_some(), is_taken);
-        assert!(table.claims(&call("mcp_local", "s", "s_two")).is_none(), "it is not shown");
+        assert_eq!(table.route_of_call(&call("mcp_local", "s", &given)).is_some(), is_taken);
+        assert!(table.route_of_call(&call("mcp_local", "s", "s_two")).is_none(), "it is not shown");
     }
 }
 

@@ -56,9 +56,19 @@ fn two_thirds_go_at_once_and_the_rest_is_spread() {
 
 #[test]
 fn no_budget_is_overdrawn() {
-    for (limit, window, count) in
-        [(20, 2, 200), (1, 1, 5), (2, 60, 7), (3, 10, 30), (120, 60, 500), (6000, 60, 9000)]
-    {
+    struct Case {
+        limit: u32,
+        window: u64,
+        count: usize,
+    }
+    for Case { limit, window, count } in [
+        Case { limit: 20, window: 2, count: 200 },
+        Case { limit: 1, window: 1, count: 5 },
+        Case { limit: 2, window: 60, count: 7 },
+        Case { limit: 3, window: 10, count: 30 },
+        Case { limit: 120, window: 60, count: 500 },
+        Case { limit: 6000, window: 60, count: 9000 },
+    ] {
         let (times, refused) = play(limit, window, count);
         assert_eq!(refused, 0, "{limit} in {window} s");
         let least = (count as f64 / f64::from(limit)).floor() * window as f64;

@@ -3,10 +3,15 @@
 use super::*;
 use crate::backend::a2a::wire;
 
-const SENDING: Operation<'_> = Operation::Send(
-    wire::Message { text: "hi", id: "m", context: None, task: None, trace: None },
-    Reply::AtOnce,
-);
+const BARE: wire::Message<'_> = wire::Message {
+    text: "hi",
+    id: "m",
+    context: None,
+    task: None,
+    output_modes: &[],
+    trace: None,
+};
+const SENDING: Operation<'_> = Operation::Send(BARE, Reply::AtOnce);
 
 fn bytes(hex: &str) -> Bytes {
     let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
@@ -15,9 +20,7 @@ fn bytes(hex: &str) -> Bytes {
 
 #[test]
 fn requests_are_those_of_the_official_library() {
-    let full =
-        wire::Message { text: "hi é", id: "m", context: Some("c"), task: Some("t"), trace: None };
-    let bare = wire::Message { text: "hi", id: "m", context: None, task: None, trace: None };
+    let full = wire::Message { context: Some("c"), task: Some("t"), text: "hi é", ..BARE };
     let acme = Some("acme");
     for (operation, tenant, method_name, expected) in [
         (
@@ -27,20 +30,28 @@ fn requests_are_those_of_the_official_library() {
             "0a0461636d6512140a016d1201631a017420012a070a05686920c3a91a0418002001",
         ),
         (
-            Operation::Send(bare, Reply::WhenDone),
+            Operation::Send(BARE, Reply::WhenDone),
             None,
             "SendMessage",
             "120b0a016d20012a040a0268691a021800",
         ),
         (Operation::GetTask("t"), acme, "GetTask", "0a0461636d651201741800"),
         (Operation::CancelTask("t"), None, "CancelTask", "120174"),
+        (Operation::Subscribe("t"), None, "SubscribeToTask", "120174"),
+        (Operation::GetHistory("t"), None, "GetTask", "1201741864"),
+        (
+            Operation::Stream(wire::Message { output_modes: &["a/b".to_owned()], ..BARE }),
+            None,
+            "SendStreamingMessage",
+            "120b0a016d20012a040a0268691a070a03612f621800",
+        ),
     ] {
         assert_eq!(encode(operation, tenant), bytes(expected), "{operation:?}");
         assert_eq!(operation.method(), method_name);
     }
 }
 
-/// With a history, metadata and a time, which nothing here reads.
+/// With metadata and a time, which nothing here reads.
 const TASK: &str = "0a0274311201631a1b080612130a017120022a0c0a0a5768696368206461793f1a02080122a101\
     0a016112016e22020a00221c120200ff3205662e62696e3a0f6170706c69636174696f6e2f706466220c1a0a687474\
     703a2f2f782f79226922672a650a410a0161123c323a0a0911000000000000f83f0a091100000000000008c00a0911\
@@ -53,11 +64,12 @@ fn a_task_is_the_json_that_the_other_bindings_have() {
     let task = decode(Operation::GetTask("t1"), bytes(TASK)).unwrap();
     let expected = concat!(
         r#"{"id":"t1","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED","message":"#,
-        r#"{"messageId":"q","contextId":"","taskId":"","parts":[{"text":"Which day?"}]}},"#,
+        r#"{"messageId":"q","contextId":"","taskId":"","role":"ROLE_AGENT","parts":[{"text":"Which day?"}]}},"#,
         r#""artifacts":[{"artifactId":"a","parts":[{"text":""},"#,
         r#"{"raw":"AP8=","filename":"f.bin","mediaType":"application/pdf"},"#,
         r#"{"url":"http://x/y"},"#,
-        r#"{"data":{"a":[1.5,-3,1e+300,9007199254740992,null,true,"é"],"o":{"k":{}},"z":12}}]}]}"#,
+        r#"{"data":{"a":[1.5,-3,1e+300,9007199254740992,null,true,"é"],"o":{"k":{}},"z":12}}]}],"#,
+        r#""history":[{"messageId":"m","contextId":"c","taskId":"t","role":"ROLE_USER","parts":[{"text":"hi é"}]}]}"#,
     );
     assert_eq!(task.get(), expected);
 }
@@ -71,7 +83,7 @@ fn replies_are_told_apart() {
         ),
         (
             "120e0a016d12016320022a040a026869",
-            r#"{"message":{"messageId":"m","contextId":"c","taskId":"","parts":[{"text":"hi"}]}}"#,
+            r#"{"message":{"messageId":"m","contextId":"c","taskId":"","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}"#,
         ),
         // A state that is newer than this code.
         (
@@ -83,7 +95,7 @@ fn replies_are_told_apart() {
     }
     for unknown in ["9a06020a00", ""] {
         let failure = decode(SENDING, bytes(unknown)).unwrap_err();
-        assert!(matches!(failure, A2aFailure::Call(CallError::Unreadable(_))), "{failure:?}");
+        assert!(matches!(failure, A2aFailure::Call(CallError::Unclear { .. })), "{failure:?}");
     }
 }
 
@@ -119,9 +131,9 @@ fn numbers_are_written_as_an_agent_means_them() {
 fn unreadable_message_is_told() {
     for broken in [&b"\x0a\xff"[..], b"\x0a\x03\x0a\x01\xff"] {
         let failure = decode(SENDING, Bytes::from_static(broken)).unwrap_err();
-        let said = "a message is no protobuf of A2A 1.0 (";
+        let said = "a message of its reply is no protobuf of A2A 1.0 (";
         assert!(
-            matches!(&failure, A2aFailure::Call(CallError::Unreadable(why)) if why.starts_with(said)),
+            matches!(&failure, A2aFailure::Call(CallError::Unclear { why, .. }) if why.starts_with(said)),
             "{failure:?}"
         );
     }

@@ -62,6 +62,16 @@ async fn lost_session_in_any_form_is_renewed_and_the_call_sent_again_once() {
 }
 
 #[tokio::test]
+async fn calls_that_find_a_session_lost_together_begin_one_other_session() {
+    let server = forgetful(|_| response(404, &[], "gone")).await;
+    let peer = dial(&server).await;
+    let answers = futures_util::future::join_all((0..8).map(|_| call(&peer))).await;
+    assert!(answers.iter().all(|answer| *answer == Ok(text("hello"))), "{answers:?}");
+    assert_eq!(server.count("initialize"), 2);
+    assert_eq!(server.count("notifications/initialized"), 2);
+}
+
+#[tokio::test]
 async fn lost_session_that_looks_like_a_refused_token_replaces_no_token() {
     for (body, tokens) in [("Unauthorized: Session not found", 1), ("Unauthorized", 2)] {
         let calls = AtomicUsize::new(0);

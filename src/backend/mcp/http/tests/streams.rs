@@ -1,6 +1,6 @@
 //! The streams that are opened by GET.
 
-use super::super::events::{StreamKind, Streams};
+use super::super::streams::{StreamKind, Streams};
 use super::*;
 
 /// The wait after a stream that lived this many milliseconds.
@@ -58,7 +58,7 @@ async fn standing_stream_that_ends_at_once_is_not_asked_for_five_times_a_second(
         }
     };
     timeout(PATIENCE, hurried(|| gets() > 0, sixth)).await.expect("it is asked for again");
-    // Five waits of 200 ms are rmcp's; the bridge adds at least 0.45 of 0.25, 0.5, 1, 2 and 4 s.
+    // Five waits of 200 ms, and at least 0.45 of 0.25, 0.5, 1, 2 and 4 s.
     assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(call(&peer).await.unwrap(), text("hello"));
 }

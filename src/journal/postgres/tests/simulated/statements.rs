@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use uuid::Uuid;
 
-pub(super) use self::claims::{claim, claim_waiting, claimed};
+pub(super) use self::claims::{owned_runs, take_over, take_waiting_run};
 pub(super) use self::shared::{approvals, ask, cancel, cancellations, end, files, write_file};
 use super::tables::{Batch, Given, Lock, RecordRow, ReplicaRow, RunRow, Tables, Tx};
 use crate::journal::postgres::database::{Beat, Member, Verdict};
@@ -86,7 +86,7 @@ impl Clauses {
 
     /// Each new owner of a run has an epoch of its own.
     fn raises_epochs() -> bool {
-        include_str!("../../sql/claim.sql").contains("epoch = run.epoch + 1,")
+        include_str!("../../sql/take_over.sql").contains("epoch = run.epoch + 1,")
     }
 }
 

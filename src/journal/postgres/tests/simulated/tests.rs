@@ -28,9 +28,9 @@ fn the_statements_are_those_that_are_simulated() {
         include_str!("../../sql/beat.sql"),
         include_str!("../../sql/cancel.sql"),
         include_str!("../../sql/cancellations.sql"),
-        include_str!("../../sql/claim.sql"),
-        include_str!("../../sql/claim_waiting.sql"),
-        include_str!("../../sql/claimed.sql"),
+        include_str!("../../sql/take_over.sql"),
+        include_str!("../../sql/take_waiting_run.sql"),
+        include_str!("../../sql/owned_runs.sql"),
         include_str!("../../sql/decide.sql"),
         include_str!("../../sql/elsewhere.sql"),
         include_str!("../../sql/find.sql"),
@@ -97,8 +97,8 @@ async fn the_earlier_owner_of_a_run_refuses_no_call_of_it() {
     assert!(begun.held.contains(&Slot(1)), "{begun:?}");
     let released = rows(Some(1), &[Change::Release(Slot(1))]);
     earlier.write((a, session_a), &released).await.expect("the handover");
-    let claimed = later.claim(b, &[], &[]).await.expect("claimed");
-    assert_eq!(claimed, [(Slot(1), 3)]);
+    let runs = later.take_over(b, &[], &[]).await.expect("the takeover");
+    assert_eq!(runs, [(Slot(1), 3)]);
 
     let refused = [Change::Refuse(key, "{}".into())];
     let verdict = earlier.write((a, session_a), &rows(Some(1), &refused)).await.expect("no fault");

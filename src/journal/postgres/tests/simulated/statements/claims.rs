@@ -12,7 +12,7 @@ use crate::journal::record::Slot;
 /// How many runs `claim` takes at once.
 const BITE: usize = 200;
 
-pub(in crate::journal::postgres::tests::simulated) async fn claim(
+pub(in crate::journal::postgres::tests::simulated) async fn take_over(
     mut tx: Tx,
     member: Member,
     dead: Vec<Uuid>,
@@ -56,7 +56,7 @@ pub(in crate::journal::postgres::tests::simulated) async fn claim(
     (tx, claimed)
 }
 
-pub(in crate::journal::postgres::tests::simulated) async fn claim_waiting(
+pub(in crate::journal::postgres::tests::simulated) async fn take_waiting_run(
     mut tx: Tx,
     member: Member,
     name: Id,
@@ -82,7 +82,7 @@ pub(in crate::journal::postgres::tests::simulated) async fn claim_waiting(
     (tx, claimed)
 }
 
-pub(in crate::journal::postgres::tests::simulated) async fn claimed(
+pub(in crate::journal::postgres::tests::simulated) async fn owned_runs(
     mut tx: Tx,
     member: Member,
     known: Vec<(Slot, i64)>,

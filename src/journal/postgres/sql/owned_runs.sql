@@ -1,4 +1,4 @@
--- The runs that this replica has claimed without hearing of it. Those that begin with it have the first
+-- The runs that this replica has taken over without hearing of it. Those that begin with it have the first
 -- epoch. Any replica may drive one to which the app shows its credential.
 update run set waits = exists (
   select from record

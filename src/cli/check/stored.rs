@@ -14,7 +14,7 @@ use crate::{catalogs, daemon, tool_pins};
 
 /// What the stored catalogs say of the configuration.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct CatalogFindings {
     /// What each app's runs would be given.
     pub injected: Vec<Injected>,
     /// Backends whose tools are not known, as the daemon has never reached them.
@@ -23,7 +23,7 @@ pub(super) struct Kept {
     pub warnings: Vec<String>,
 }
 
-impl Kept {
+impl CatalogFindings {
     pub(super) fn new(config: &Config) -> Self {
         let (stored, missing): (Vec<_>, Vec<_>) =
             sources(config).into_iter().partition(|source| source.catalog.is_some());

@@ -7,19 +7,24 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A part of the budget; returned on drop.
+/// The bytes that a run or a session has taken of the limit; returned on drop.
 pub(super) type Charge = OwnedSemaphorePermit;
 
-/// Takes `bytes` of `budget`; `None` without room.
-pub(super) fn take(budget: &Arc<Semaphore>, bytes: usize) -> Option<Charge> {
+/// Takes `bytes` of `limit`; `None` without room.
+pub(super) fn take(limit: &Arc<Semaphore>, bytes: usize) -> Option<Charge> {
     let bytes = u32::try_from(bytes).ok()?;
-    Arc::clone(budget).try_acquire_many_owned(bytes).ok()
+    Arc::clone(limit).try_acquire_many_owned(bytes).ok()
 }
 
 /// Takes `bytes` more; without room, takes nothing and returns false.
 pub(super) fn grow(charge: &mut Charge, bytes: usize) -> bool {
-    let more = take(charge.semaphore(), bytes);
-    more.map(|more| charge.merge(more)).is_some()
+    match take(charge.semaphore(), bytes) {
+        Some(more) => {
+            charge.merge(more);
+            true
+        }
+        None => false,
+    }
 }
 
 #[cfg(test)]
@@ -28,14 +33,14 @@ mod tests {
 
     #[test]
     fn the_limit_holds_and_drops_give_back() {
-        let budget = Arc::new(Semaphore::new(10));
-        let first = take(&budget, 6).unwrap();
-        let mut second = take(&budget, 0).unwrap();
+        let limit = Arc::new(Semaphore::new(10));
+        let first = take(&limit, 6).unwrap();
+        let mut second = take(&limit, 0).unwrap();
         assert!(!grow(&mut second, 5));
         drop(first);
         assert!(grow(&mut second, 10));
         drop(second.split(1));
         assert_eq!(second.num_permits(), 9);
-        assert!(take(&budget, 2).is_none());
+        assert!(take(&limit, 2).is_none());
     }
 }

@@ -1,0 +1,109 @@
+//! Reads the results of a streamed reply, one after the other: server-sent events, or the messages
+//! of gRPC.
+//!
+//! Must not: know what a result means, or open a stream again that broke.
+
+use reqwest::Response;
+use serde_json::value::RawValue;
+
+use super::failure::{A2aFailure, Exchanged};
+use super::link::MAX_REPLY;
+use super::{grpc, wire};
+use crate::backend::{CallError, NotRead};
+use crate::budget::{Budget, Held};
+use crate::config::A2aBinding;
+use crate::error_chain::error_chain;
+use crate::http_client;
+use crate::sse::{Frame, Framer};
+
+/// A reply that comes in several results.
+#[derive(Debug)]
+pub(super) enum EventStream {
+    Sse(Events),
+    Grpc(grpc::Messages),
+}
+
+/// The server-sent events of a response.
+#[derive(Debug)]
+pub(super) struct Events {
+    binding: A2aBinding,
+    response: Response,
+    framer: Framer,
+    /// Counts an event until it is complete.
+    held: Held,
+    has_ended: bool,
+}
+
+/// Whether the response is an event stream.
+pub(super) fn is_event_stream(response: &Response) -> bool {
+    response.status().is_success() && http_client::is_event_stream(response.headers())
+}
+
+impl EventStream {
+    pub(super) fn sse(binding: A2aBinding, response: Response) -> Self {
+        let framer = Framer::new(MAX_REPLY);
+        let held = Budget::of_process().hold();
+        Self::Sse(Events { binding, response, framer, held, has_ended: false })
+    }
+
+    /// The next result; `None` at the end of the stream. If the future is dropped, no result is
+    /// lost.
+    pub(super) async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+        match self {
+            Self::Sse(events) => events.next().await,
+            Self::Grpc(messages) => messages.next().await,
+        }
+    }
+
+    /// Reads on until the end of the stream, if only a little is left. Otherwise the connection
+    /// would be closed, and the next call would have to wait for another one.
+    pub(super) async fn drain(mut self) {
+        /// More events than an agent sends after the last.
+        const MAX_LEFT: usize = 8;
+        for _ in 0..MAX_LEFT {
+            let Ok(Some(_)) = self.next().await else { return };
+        }
+    }
+}
+
+impl Events {
+    async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+        loop {
+            let frame = self.framer.next_frame().map_err(|frame| {
+                CallError::NotRead(NotRead::TooLarge { limit: frame.limit, size: None })
+            })?;
+            if let Some(frame) = frame {
+                match self.result(&frame)? {
+                    Some(result) => return Ok(Some(result)),
+                    None => continue,
+                }
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            let chunk = self.response.chunk().await;
+            let chunk =
+                chunk.map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
+            match chunk {
+                Some(chunk) => self.framer.push(&chunk),
+                None => {
+                    self.has_ended = true;
+                    // Some servers leave out the blank line behind their last event.
+                    self.framer.push(b"\n\n");
+                }
+            }
+            let held = self.held.keep_up(self.framer.unfinished().len()).await;
+            held.map_err(|no_room| CallError::NotRead(no_room.into()))?;
+        }
+    }
+
+    /// The result in an event; `None` if it is a comment.
+    fn result(&self, frame: &Frame) -> Exchanged<Option<Box<RawValue>>> {
+        match frame.fields().data {
+            Some(data) if !data.trim().is_empty() => {
+                wire::decode_event(self.binding, &data).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `mantyx-bridge connect` and `disconnect`: the bridge in another program's list of MCP servers.
+//!
+//! Where the program has a command for that, the command is run: a running program writes its file
+//! back, and would take an entry away again. Else its file is changed, after the change was shown.
+//!
+//! Must not: write a token into another program's file, or change a file that cannot be read.
+
+pub(super) mod entry;
+mod products;
+
+use std::path::Path;
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use self::entry::{Entry, NAME};
+pub(super) use self::products::Product;
+use super::commands::{self, which};
+use super::edit::file::OwnFile;
+use super::edit::{Edited, agree, json, shown};
+use super::import::formats;
+use super::{Client, Failure, Outcome, Place, block_on, complain, failures, print};
+use crate::config::{Contact, Environment};
+
+/// The arguments of `connect`.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// The program
+    #[arg(value_name = "PROGRAM")]
+    product: Product,
+    /// The app of bridge.yaml whose rights the program gets, in place of the one that may use most
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// Prints the entry, names the file that it goes into, and changes nothing
+    #[arg(long)]
+    print: bool,
+    /// Asks nothing
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// The arguments of `disconnect`.
+#[derive(Debug, Args)]
+pub(super) struct Disconnection {
+    /// The program
+    #[arg(value_name = "PROGRAM")]
+    product: Product,
+    /// Asks nothing
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// `mantyx-bridge connect`.
+pub(super) fn connect(settings: &Settings, config: Option<&Path>, env: &Environment) -> Outcome {
+    let product = settings.product.on_this_machine(env);
+    if settings.print {
+        return entry::print(product, config, settings.app.as_deref(), env);
+    }
+    let entry = Entry::new(config, settings.app.as_deref(), env)?;
+    let contact = checked_contact(&entry, settings.app.as_deref(), env)?;
+    match product.adding(&entry) {
+        Some(command) if which(product.program(), env).is_some() => {
+            add_by_command(product, &command, settings.yes)?;
+        }
+        _ => add_to_file(product, &entry, settings.yes, env)?,
+    }
+    print(&format!("{} has the bridge as `{NAME}`; start it again to see it.\n", product.title()))?;
+    tell_of_own_servers(product, &entry, env);
+    tell_of_daemon(&Place::Configured(Box::new(contact)));
+    Ok(())
+}
+
+/// The daemon's address and the client's token, both of which `mantyx-bridge mcp` will need.
+fn checked_contact(entry: &Entry, app: Option<&str>, env: &Environment) -> Outcome<Contact> {
+    let contact = Contact::load(&entry.config, env, app)?;
+    match &contact.app {
+        Some((_, None)) => Err(failures::no_app_token("")),
+        _ => Ok(contact),
+    }
+}
+
+fn add_by_command(product: Product, command: &[String], yes: bool) -> Outcome {
+    agree_to_run(command, yes)?;
+    match commands::run(command) {
+        Err(Failure::Failed(why)) if why.contains("already exists") => {
+            if let Some(removing) = product.removing() {
+                commands::run(&removing)?;
+            }
+            commands::run(command).map(drop)
+        }
+        outcome => outcome.map(drop),
+    }
+}
+
+fn agree_to_run(command: &[String], yes: bool) -> Outcome {
+    print(&format!("{}\n", commands::line(command)))?;
+    agree("Run this? ", yes)
+}
+
+fn add_to_file(product: Product, entry: &Entry, yes: bool, env: &Environment) -> Outcome {
+    let Some((path, key)) = product.json_file(env) else {
+        return Err(failures::client_absent(product.title(), product.places(env)));
+    };
+    let file = OwnFile::read(&path, json::EMPTY)?;
+    let value = entry.json(product);
+    let edited = json::with_server(&file.text, key, NAME, &value).map_err(|why| {
+        let whole = format!("{:#}", serde_json::json!({ key: { NAME: value } }));
+        failures::by_hand(path.display(), why, whole)
+    })?;
+    write(&path, &file, &edited, yes)
+}
+
+/// Shows the change, asks, and makes it.
+fn write(path: &Path, file: &OwnFile, edited: &Edited, yes: bool) -> Outcome {
+    if edited.text == file.text {
+        return Ok(());
+    }
+    // Only the bridge's own entry goes away, which has no secret; but other text may stand in its
+    // lines.
+    let change = shown(&path.display().to_string(), &file.text, &edited.splice, |lines| {
+        vec![format!("{} of the entry `{NAME}`", super::page::counted(lines.len(), "line"))]
+    });
+    print(&change)?;
+    agree("Write this? ", yes)?;
+    if let Some(backup) = file.replace(&edited.text, true)? {
+        complain(&format!("note: the earlier file is {}", backup.display()));
+    }
+    Ok(())
+}
+
+/// Names the servers that the program has itself: its model would have each of their tools twice.
+fn tell_of_own_servers(product: Product, entry: &Entry, env: &Environment) {
+    let own = product.servers(env);
+    let text = env.read(&entry.config).map(|file| file.text).unwrap_or_default();
+    let members = formats::parse(&entry.config, &text).unwrap_or_default();
+    let sections = ["mcp", "mcpServers"].into_iter();
+    let bridged: Map<String, Value> = sections
+        .filter_map(|section| members.get(section)?.as_object().cloned())
+        .flatten()
+        .collect();
+    let (twice, others): (Vec<_>, Vec<_>) =
+        own.into_iter().filter(|(name, _)| name != NAME).partition(|(name, server)| {
+            bridged.contains_key(name) || bridged.values().any(|other| is_same(other, server))
+        });
+    let names = |servers: Vec<(String, Value)>| {
+        let names: Vec<String> = servers.into_iter().map(|(name, _)| name).collect();
+        names.join(", ")
+    };
+    let title = product.title();
+    if !twice.is_empty() {
+        complain(&format!(
+            "note: {title} has these servers itself, and from the bridge, too: {}. Its model has \
+             each of their tools twice; remove them there{}",
+            names(twice),
+            product.removing_hint(env),
+        ));
+    }
+    if !others.is_empty() {
+        complain(&format!(
+            "note: {title} has other servers itself: {}. `mantyx-bridge add` brings one into \
+             bridge.yaml, where MANTYX and all other programs have it, too",
+            names(others),
+        ));
+    }
+}
+
+/// Whether both are reached in the same way.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let reach = |entry: &Value| {
+        let url = ["url", "httpUrl", "serverUrl"].iter().find_map(|key| entry.get(*key)).cloned();
+        let program = entry.get("command").map(|command| (command.clone(), entry["args"].clone()));
+        (url, program)
+    };
+    reach(a) == reach(b) && reach(a) != (None, None)
+}
+
+fn tell_of_daemon(place: &Place) {
+    let answers = Client::new(place).is_ok_and(|client| {
+        block_on(async { client.get("/v1/status", client.operator()).await.map(drop) }).is_ok()
+    });
+    if !answers {
+        complain(
+            "note: no daemon runs with this bridge.yaml: `mantyx-bridge service install` has it run \
+             always, and `mantyx-bridge serve` as long as you like",
+        );
+    }
+}
+
+/// `mantyx-bridge disconnect`.
+pub(super) fn disconnect(settings: &Disconnection, env: &Environment) -> Outcome {
+    let product = settings.product.on_this_machine(env);
+    let title = product.title();
+    if !product.servers(env).contains_key(NAME) {
+        return print(&format!("{title} has no server `{NAME}`: there is nothing to remove.\n"));
+    }
+    match product.removing() {
+        Some(command) if which(product.program(), env).is_some() => {
+            agree_to_run(&command, settings.yes)?;
+            commands::run(&command)?;
+        }
+        _ => {
+            let Some((path, key)) = product.json_file(env) else {
+                return Err(failures::client_absent(title, product.places(env)));
+            };
+            let file = OwnFile::read(&path, json::EMPTY)?;
+            let edited = json::without_server(&file.text, key, NAME)
+                .map_err(|why| failures::by_hand(path.display(), why, NAME))?;
+            if let Some(edited) = edited {
+                write(&path, &file, &edited, settings.yes)?;
+            }
+        }
+    }
+    print(&format!("{title} has the bridge no longer.\n"))
+}

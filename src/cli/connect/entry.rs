@@ -1,0 +1,82 @@
+//! The bridge as an entry of another program's list of MCP servers.
+//!
+//! Must not: have a token in it. `mantyx-bridge mcp` finds that through bridge.yaml.
+
+use std::path::{Path, PathBuf, absolute};
+
+use serde_json::{Value, json};
+
+use super::Product;
+use crate::cli::{Outcome, complain, print as print_text, print_json};
+use crate::config::{Environment, find};
+
+/// The bridge's name in those lists.
+pub(in crate::cli) const NAME: &str = "bridge";
+
+/// What starts the bridge as an MCP server, from any directory.
+pub(super) struct Entry {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    /// The bridge.yaml that it names.
+    pub(super) config: PathBuf,
+}
+
+impl Entry {
+    pub(super) fn new(
+        config: Option<&Path>,
+        app: Option<&str>,
+        env: &Environment,
+    ) -> Outcome<Self> {
+        let config = absolute(find(config, env)?)?;
+        // `./bridge.yaml` becomes a path with a dot in it.
+        let config: PathBuf = config.components().collect();
+        let mut args = vec!["mcp".to_owned(), "-c".to_owned(), config.display().to_string()];
+        if let Some(app) = app {
+            args.extend(["--app".to_owned(), app.to_owned()]);
+        }
+        // The program's PATH may be another one than that of this shell.
+        let own = env.own_program.as_ref().map(|path| path.display().to_string());
+        Ok(Self { command: own.unwrap_or_else(|| "mantyx-bridge".to_owned()), args, config })
+    }
+
+    /// The entry as this program writes it.
+    pub(super) fn json(&self, product: Product) -> Value {
+        let mut entry = json!({ "command": self.command, "args": self.args });
+        if product.writes_type() {
+            entry["type"] = "stdio".into();
+        }
+        entry
+    }
+}
+
+/// `--print`: the entry on stdout, and on stderr where it goes.
+pub(in crate::cli) fn print(
+    product: Product,
+    config: Option<&Path>,
+    app: Option<&str>,
+    env: &Environment,
+) -> Outcome {
+    let entry = Entry::new(config, app, env)?;
+    match product.json_key() {
+        Some(key) => {
+            print_json(&format!("{:#}\n", json!({ key: { NAME: entry.json(product) } })))?;
+        }
+        // A JSON text is a TOML text in double quotes.
+        None => print_text(&format!(
+            "[mcp_servers.{NAME}]\ncommand = {}\nargs = {}\n",
+            json!(entry.command),
+            json!(entry.args)
+        ))?,
+    }
+    let title = product.title();
+    if let Some(file) = product.file(env) {
+        complain(&format!(
+            "This goes into {}. `mantyx-bridge connect {}` puts it there.",
+            file.display(),
+            product.word()
+        ));
+    } else {
+        complain(&format!("This goes into the list of MCP servers of {title}."));
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! One entry of another program's list of MCP servers is added or removed: JSON with comments and
+//! trailing commas, which stay, as do a byte order mark and the ends of lines.
+//!
+//! Must not: write JSON that was not read again and compared.
+
+use std::path::Path;
+
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde_json::{Map, Value};
+
+use super::{Edited, Splice};
+use crate::cli::import::formats;
+
+const BOM: char = '\u{feff}';
+/// Why a text stays as it is, where the library says no more.
+const UNCHANGEABLE: &str = "it cannot be changed as it is written";
+
+/// The text of an absent file.
+pub(in crate::cli) const EMPTY: &str = "{}\n";
+
+/// `text` with the server `name` below `key`, in place of one of that name.
+///
+/// # Errors
+///
+/// Why a person has to do it.
+pub(in crate::cli) fn with_server(
+    text: &str,
+    key: &str,
+    name: &str,
+    entry: &Value,
+) -> Result<Edited, String> {
+    let mut expected = tree(text)?;
+    let servers = expected.entry(key).or_insert_with(|| Map::new().into());
+    let Some(servers) = servers.as_object_mut() else {
+        return Err(format!("`{key}` is no map"));
+    };
+    if servers.get(name) == Some(entry) {
+        return Ok(Edited { text: text.to_owned(), splice: Splice::between(text, text) });
+    }
+    let replaces = servers.insert(name.to_owned(), entry.clone()).is_some();
+    // What is shown of the change must not have another server in it, which may have secrets.
+    let others: Vec<String> = servers
+        .keys()
+        .filter(|other| *other != name)
+        .map(|other| Value::from(other.as_str()).to_string())
+        .collect();
+    let edited = changed(text, |root| {
+        // In front, as an entry behind another one would change that one's line: it gets a comma.
+        let servers = match root.object_value(key) {
+            Some(servers) => servers,
+            None => {
+                root.insert(0, key, CstInputValue::Object(Vec::new()));
+                root.object_value(key)?
+            }
+        };
+        match servers.get(name) {
+            Some(member) => member.set_value(input(entry)),
+            None => drop(servers.insert(0, name, input(entry))),
+        }
+        Some(())
+    })?;
+    // The library breaks a map on one line into several.
+    let mut candidates = vec![edited];
+    candidates.extend(with_server_in_line(text, key, name, entry));
+    let good = candidates.into_iter().find_map(|edited| {
+        let splice = Splice::between(text, &edited);
+        let is_good = (replaces || splice.only_adds())
+            && !others.iter().any(|other| splice.new.contains(other))
+            && tree(&edited).as_ref() == Ok(&expected);
+        if is_good { Some(Edited { text: edited, splice }) } else { None }
+    });
+    good.ok_or_else(|| format!("`{key}` is written in a form that cannot be added to"))
+}
+
+/// `text` with the server as the first member of its map, in the same line.
+fn with_server_in_line(text: &str, key: &str, name: &str, entry: &Value) -> Option<String> {
+    let (mark, json) = split_mark(text);
+    let value = parse_to_ast(json, &CollectOptions::default(), &FORM).ok()?.value?;
+    let root = value.as_object()?;
+    let member = format!("{}:{entry}", Value::from(name));
+    let (map, member) = match root.get_object(key) {
+        Some(servers) => (servers, member),
+        None => (root, format!("{}:{{{member}}}", Value::from(key))),
+    };
+    let comma = if map.properties.is_empty() { "" } else { "," };
+    let (front, back) = json.split_at_checked(map.range.start + 1)?;
+    Some(format!("{mark}{front}{member}{comma}{back}"))
+}
+
+/// `text` without the server `name` below `key`; `None` if there is none.
+pub(in crate::cli) fn without_server(
+    text: &str,
+    key: &str,
+    name: &str,
+) -> Result<Option<Edited>, String> {
+    let mut expected = tree(text)?;
+    let servers = expected.get_mut(key).and_then(Value::as_object_mut);
+    if servers.and_then(|servers| servers.remove(name)).is_none() {
+        return Ok(None);
+    }
+    let edited = changed(text, |root| {
+        root.object_value(key)?.get(name)?.remove();
+        Some(())
+    })?;
+    let splice = Splice::between(text, &edited);
+    if !splice.only_removes() || tree(&edited).as_ref() != Ok(&expected) {
+        return Err(format!("`{key}` is written in a form that cannot be cut"));
+    }
+    Ok(Some(Edited { text: edited, splice }))
+}
+
+/// Comments and trailing commas, as the editors of these files take them, and nothing else.
+const FORM: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// The byte order mark of a text, if it has one, and the rest.
+fn split_mark(text: &str) -> (&str, &str) {
+    text.split_at(if text.starts_with(BOM) { BOM.len_utf8() } else { 0 })
+}
+
+fn tree(text: &str) -> Result<Map<String, Value>, String> {
+    if split_mark(text).1.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    formats::parse(Path::new("servers.json"), text)
+}
+
+/// The text after `change` of the object at its top.
+fn changed(text: &str, change: impl FnOnce(&CstObject) -> Option<()>) -> Result<String, String> {
+    let (mark, json) = split_mark(text);
+    let json = if json.trim().is_empty() { EMPTY } else { json };
+    let root = CstRootNode::parse(json, &FORM).map_err(|_why| UNCHANGEABLE.to_owned())?;
+    let object = root.object_value_or_create().ok_or(UNCHANGEABLE)?;
+    change(&object).ok_or(UNCHANGEABLE)?;
+    Ok(format!("{mark}{root}"))
+}
+
+fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(flag) => CstInputValue::Bool(*flag),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), input(value)));
+            CstInputValue::Object(members.collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

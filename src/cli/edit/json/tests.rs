@@ -1,0 +1,87 @@
+//! What stays of another program's file, byte for byte, and what is refused.
+
+use serde_json::json;
+
+use super::*;
+
+fn entry() -> Value {
+    json!({ "command": "/usr/bin/mantyx-bridge", "args": ["mcp", "-c", "/home/ann/b.yaml"] })
+}
+
+#[track_caller]
+fn check_added(text: &str) -> Edited {
+    let edited = with_server(text, "mcpServers", "bridge", &entry());
+    let edited = edited.unwrap_or_else(|why| panic!("{why}: {text:?}"));
+    let (front, back) = text.split_at(edited.splice.at);
+    let back = back.strip_prefix(edited.splice.old.as_str()).unwrap();
+    assert_eq!(edited.text, format!("{front}{}{back}", edited.splice.new));
+    assert!(!edited.splice.new.contains("canary"), "no other server is shown: {:?}", edited.splice);
+    let removed = without_server(&edited.text, "mcpServers", "bridge").unwrap().unwrap();
+    assert!(!removed.splice.old.contains("canary"), "{:?}", removed.splice);
+    edited
+}
+
+#[test]
+fn server_is_added_and_every_other_byte_stays() {
+    let mut texts = Vec::new();
+    for text in [
+        "{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"env\": {\"T\": \"canary\"}}, // last\n  },\n}\n",
+        "{\"mcpServers\":{\"a\":{\"env\":{\"T\":\"canary\"}}}}",
+        "{\n\t\"mcpServers\": {\n\t\t\"a\": {\"url\": \"https://x\"}\n\t},\n\t\"z\": [1, 2.50, 1e9]\n}\n",
+        "{\n  \"theme\": \"dark\" /* why */\n}\n",
+        "{\"mcpServers\": {}}",
+        "{}",
+        "",
+        "\n",
+    ] {
+        texts.push(text.to_owned());
+        texts.push(text.replace('\n', "\r\n"));
+        texts.push(format!("\u{feff}{text}"));
+    }
+    for text in texts {
+        let edited = check_added(&text);
+        assert_eq!(edited.text.starts_with(BOM), text.starts_with(BOM));
+        if text.contains("\r\n") && text.contains('{') {
+            assert!(!edited.text.replace("\r\n", "").contains('\n'), "{:?}", edited.text);
+        }
+    }
+}
+
+#[test]
+fn server_of_the_same_name_is_replaced() {
+    let text =
+        "{\n  \"mcpServers\": {\n    \"bridge\": {\"command\": \"old\"},\n    \"b\": {}\n  }\n}\n";
+    let edited = with_server(text, "mcpServers", "bridge", &entry()).unwrap();
+    assert_eq!(tree(&edited.text).unwrap()["mcpServers"]["bridge"], entry());
+    let again = with_server(&edited.text, "mcpServers", "bridge", &entry()).unwrap();
+    assert_eq!(again.text, edited.text, "a second time changes nothing");
+}
+
+#[test]
+fn file_that_is_no_list_of_servers_is_refused_without_its_words() {
+    let deep = "[".repeat(100_000);
+    for text in [
+        "[1]",
+        "1",
+        "\"canary\"",
+        "{\"mcpServers\": \"canary\"}",
+        "{\"mcpServers\": [\"canary\"]}",
+        "{\"canary\"",
+        "{'mcpServers': {}}",
+        "{mcpServers: {}}",
+        "{} canary",
+        "{\"mcpServers\": {}, \"mcpServers\": {\"a\": {}}}",
+        &deep,
+    ] {
+        let why = with_server(text, "mcpServers", "bridge", &entry()).unwrap_err();
+        assert!(!why.contains("canary") && !why.is_empty(), "{text:.40}: {why}");
+    }
+}
+
+#[test]
+fn absent_server_is_not_removed() {
+    assert!(
+        without_server("{\"mcpServers\": {\"a\": {}}}", "mcpServers", "bridge").unwrap().is_none()
+    );
+    assert!(without_server("{}", "mcpServers", "bridge").unwrap().is_none());
+}
