@@ -241,11 +241,7 @@ enum Command {
     Login(login::LoginArguments),
     /// Removes the bridge's login at a backend, here and at its issuer
     #[command(after_help = "Example: mantyx-bridge logout notion")]
-    Logout {
-        /// The MCP server
-        #[arg(add = ArgValueCandidates::new(complete::backends))]
-        backend: String,
-    },
+    Logout(login::LogoutArguments),
     /// Lists the logins that the bridge keeps at backends
     #[command(after_help = "Example: mantyx-bridge logins --json")]
     Logins(login::ListArguments),
@@ -557,7 +553,7 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
         Command::Login(arguments) => block_on(login::login(&place()?, arguments)),
-        Command::Logout { backend } => block_on(login::logout(&place()?, &backend)),
+        Command::Logout(arguments) => block_on(login::logout(&place()?, &arguments)),
         Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
         Command::Token { operator } => {

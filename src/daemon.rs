@@ -8,6 +8,7 @@
 //! Must not: hold logic beyond this order.
 
 mod backend_manager;
+mod listeners;
 mod port_holder;
 mod reload;
 
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +27,7 @@ use url::Url;
 
 use self::backend_manager::{BackendManager, inner_listener};
 pub(crate) use self::backend_manager::{identity, source};
+use self::listeners::listeners;
 pub use self::reload::Reload;
 use self::reload::{Names, Reloader};
 use crate::audit::Audit;
@@ -453,63 +454,6 @@ async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
     });
     let tls = loading.await.map_err(|error| inner(io::Error::other(error)))??;
     Ok(Some(Arc::new(tls)))
-}
-
-/// The sockets that systemd handed over, and those of the configuration that are not among them.
-async fn listeners(
-    listen: &Listen,
-    handed: Vec<ActivatedSocket>,
-    tls: Option<&Arc<Tls>>,
-) -> Result<Vec<Listener>, StartError> {
-    fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
-        |source| cannot_listen(address, source)
-    }
-    let mut listeners = handed
-        .into_iter()
-        .map(|socket| Listener::handed(socket, tls.cloned()))
-        .collect::<io::Result<Vec<_>>>()
-        .map_err(failed("a socket of the socket unit".to_owned()))?;
-    #[cfg(test)]
-    if let Some(world) = crate::simulated::world() {
-        listeners.push(Listener::Simulated(tokio::sync::Mutex::new(world.connections())));
-    }
-    if listen.by_default && !listeners.is_empty() {
-        return Ok(listeners);
-    }
-    let mut without_ipv6 = None;
-    for address in &listen.tcp {
-        if listeners.iter().any(|one| one.address() == Some(*address)) {
-            continue;
-        }
-        match Listener::tcp(*address, tls.cloned()).await {
-            Ok(listener) => listeners.push(listener),
-            Err(error) if lacks_ipv6(*address, &error) => without_ipv6 = Some((*address, error)),
-            Err(error) => return Err(failed(address.to_string())(error)),
-        }
-    }
-    if let Some(path) = &listen.unix
-        && !listeners.iter().any(|one| one.path().as_ref() == Some(path))
-    {
-        let bound = Listener::unix(path);
-        listeners.push(bound.map_err(failed(path.display().to_string()))?);
-    }
-    match without_ipv6 {
-        Some((address, error)) if listeners.is_empty() => Err(failed(address.to_string())(error)),
-        Some((address, error)) => {
-            warn!(%address, %error, "this machine has no IPv6; the other addresses are served");
-            Ok(listeners)
-        }
-        None => Ok(listeners),
-    }
-}
-
-/// Whether `address` cannot be bound as the machine has no IPv6: it was turned off, as in many
-/// containers. A bridge that ended there would serve its other addresses no more.
-fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
-    let no_family = Some(Errno::AFNOSUPPORT.raw_os_error());
-    let absent =
-        error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == no_family;
-    absent && config::only_with_ipv6(address)
 }
 
 fn inner(source: io::Error) -> StartError {

@@ -35,8 +35,8 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two tokens that are fetched because of a lifetime. Without it, an
 /// issuer with `expires_in: 0`, or 1, would be asked by every request.
 const FLOOR: Duration = Duration::from_secs(5);
-/// A token that is refused so shortly before its end counts as expired: issuers count whole seconds,
-/// and their answers take a while.
+/// A token that is refused so shortly before its end counts as expired: issuers count whole
+/// seconds, and their answers take a while.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many tokens a request is given in place of one that the peer has refused, while each expires
 /// before the peer sees it.

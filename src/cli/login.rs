@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::open::open_browser;
-use super::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page, away};
+use super::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page, away, counted};
 use super::terminal::plain;
 use super::{
     Client, Failure, Outcome, Place, complete, failures, parse, print, print_json, print_page,
@@ -37,6 +37,14 @@ pub(super) struct LoginArguments {
     /// Asks for these scopes as well
     #[arg(long, value_name = "SCOPE", num_args = 1..)]
     scopes: Vec<String>,
+}
+
+/// The arguments of `logout`.
+#[derive(Debug, Args)]
+pub(super) struct LogoutArguments {
+    /// The MCP server
+    #[arg(add = ArgValueCandidates::new(complete::backends))]
+    backend: String,
 }
 
 /// The arguments of `logins`.
@@ -66,10 +74,19 @@ pub(super) async fn login(place: &Place, arguments: LoginArguments) -> Outcome {
     wait(&client, &backend, &begun, pasted).await?;
     let tools = connected(&client, &backend).await?;
     let state = match tools {
-        Ok(tools) => format!("{tools} tools"),
+        Ok(tools) => counted(tools, "tool"),
         Err(state) => format!("it is {state} still, see `mantyx-bridge status`"),
     };
-    print(&format!("{backend}: logged in; {state}. The bridge renews the login.\n"))
+    let list: LoginList = parse(&client.get("/v1/logins", client.operator()).await?)?;
+    let login = list.logins.into_iter().find(|login| login.backend == backend);
+    let rest = match login.and_then(|login| login.expires_at) {
+        None => "The bridge renews the login.".to_owned(),
+        Some(end) => {
+            let left = away(&end, clock::now());
+            format!("The issuer gave no refresh token: the login ends in {left}.")
+        }
+    };
+    print(&format!("{backend}: logged in; {state}. {rest}\n"))
 }
 
 fn path(backend: &str) -> String {
@@ -174,7 +191,8 @@ async fn connected(client: &Client, backend: &str) -> Outcome<Result<usize, Stri
 }
 
 /// `mantyx-bridge logout`.
-pub(super) async fn logout(place: &Place, backend: &str) -> Outcome {
+pub(super) async fn logout(place: &Place, arguments: &LogoutArguments) -> Outcome {
+    let backend = &arguments.backend;
     let client = Client::new(place)?;
     let sent = client.send(Method::DELETE, &path(backend), client.operator(), None).await;
     let reply = client.read(sent.map_err(|(failure, _)| failure)?).await?;

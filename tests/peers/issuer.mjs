@@ -22,6 +22,8 @@ const world = {
   calls: 0,
   refusals: 0,
   refreshes: 0,
+  // The refresh tokens that were exchanged.
+  exchanged: [],
   revocations: 0,
   reuses: 0,
   registrations: 0,
@@ -99,7 +101,9 @@ const provider = new Provider(issuer, {
 });
 provider.on("registration_create.success", () => world.registrations++);
 provider.on("grant.success", (ctx) => {
-  if (ctx.oidc.params.grant_type === "refresh_token") world.refreshes++;
+  if (ctx.oidc.params.grant_type !== "refresh_token") return;
+  world.refreshes++;
+  world.exchanged.push(ctx.oidc.params.refresh_token);
 });
 provider.on("grant.error", (ctx, error) => {
   if (/already used/.test(error.error_detail ?? "")) world.reuses++;

@@ -40,6 +40,8 @@ const A2A_NODE_V03: &[&str] = &["@a2a-js/sdk@0.3.13", "express@5.2.1"];
 const A2A_NODE_V1: &[&str] = &["@a2a-js/sdk@1.3.0", "express@5.2.1"];
 /// What starts the Python servers of people's own files.
 const UV: &[&str] = &["uv==0.13.9"];
+/// A framework for MCP servers, with an issuer of tokens.
+const FASTMCP: &[&str] = &["fastmcp==4.2.3"];
 /// The last SDK of MCP's first generation, which most clients still have.
 const PYTHON_MCP1: &[&str] = &["mcp==1.30.0"];
 /// The official clients of the APIs of models.
@@ -150,6 +152,12 @@ pub(crate) fn a2a_node_v1() -> PathBuf {
 pub(crate) fn python_mcp1() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-mcp1", PYTHON_MCP1, venv))).join("bin/python")
+}
+
+/// The interpreter that has fastmcp.
+pub(crate) fn python_fastmcp() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-fastmcp", FASTMCP, venv))).join("bin/python")
 }
 
 /// The program that starts a Python server by the name of its package.
