@@ -73,7 +73,8 @@ pub fn done(backend: &str) -> Response<Body> {
 
 /// The login is not open: it took too long, was finished before, or is another browser's.
 pub fn ended() -> Response<Body> {
-    let text = "This login has ended; begin again with mantyx-bridge login.";
+    let text =
+        "This login has ended; begin again with mantyx-bridge login, or on the bridge's page.";
     page(StatusCode::BAD_REQUEST, "Not logged in", text)
 }
 
@@ -92,7 +93,7 @@ fn page(status: StatusCode, title: &str, text: &str) -> Response<Body> {
     let html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style>\
-         <h1>{title}</h1><p>{text}</p></html>"
+         <h1>{title}</h1><p>{text}</p><p><a href=\"/\">The bridge's page</a></p></html>"
     );
     let mut response =
         response::with_status(response::text("text/html; charset=utf-8", html), status);
