@@ -121,7 +121,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
                 dialer.redact = LiveRedaction::for_backend(backend);
                 let catalog = mcp_server(check, context, &dialer, backend).await;
                 if let (None, Some(logins)) = (&catalog, &logins) {
-                    needed_login(check, logins, backend).await;
+                    cure_by_login(check, logins, backend).await;
                 }
                 let rights = context.config.all_rights();
                 if let Some(catalog) = catalog
@@ -185,12 +185,19 @@ fn login(check: &mut Check, context: &Context<'_>, backend: &Backend) -> Option<
     Some(logins)
 }
 
-/// Says that a person has to log in, if that is what the server's refusal leads to.
-async fn needed_login(check: &mut Check, logins: &Logins, backend: &Backend) {
+/// Says what to do about a refused credential where that is a matter of the login: a person logs
+/// in, or the daemon renews the login's token.
+async fn cure_by_login(check: &mut Check, logins: &Logins, backend: &Backend) {
     let name = backend.name.as_str();
-    if logins.view(name).is_none() && logins.leads_to_issuer(name).await {
-        let cure = format!("run `mantyx-bridge login {name}`");
-        check.begin("login").fail("the server wants a login", cure);
+    let has_login = logins.view(name).is_some();
+    if logins.needs_login(name) || !has_login && logins.leads_to_issuer(name).await {
+        check.correct_cure("auth", format!("log in: `mantyx-bridge login {name}`"));
+    } else if has_login {
+        let cure = format!(
+            "see that the daemon runs, which alone renews the login; if the server still refuses \
+             it then, run `mantyx-bridge login {name}`"
+        );
+        check.correct_cure("auth", cure);
     }
 }
 
@@ -297,6 +304,9 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
             let algorithm = algorithm.as_deref().unwrap_or_default();
             check.ok(format!("{summary}, signed{key} ({algorithm})"));
         }
+    }
+    if let Some(Remark { message, cure, .. }) = dialer.remark() {
+        check.begin("auth").warn(message, cure);
     }
 }
 

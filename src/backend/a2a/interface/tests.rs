@@ -14,6 +14,7 @@ fn card(interfaces: &[(&str, &str, &str)]) -> Card {
         interfaces: interfaces.collect(),
         streaming: false,
         token_url: None,
+        wants_person: false,
     }
 }
 
