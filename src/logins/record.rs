@@ -354,6 +354,14 @@ pub(super) mod tests {
         assert!(Record::read(&swapped, "a", &key).is_err(), "another field");
     }
 
+    /// A later version of the bridge may have added them.
+    #[test]
+    fn members_that_are_not_known_are_ignored() {
+        let text = record().write("a", &Seal::default()).unwrap();
+        let text = text.replacen('{', r#"{"later":{"n":1e400},"#, 1);
+        assert!(Record::read(&text, "a", &Seal::default()).is_ok());
+    }
+
     #[test]
     fn damaged_record_is_an_error_and_a_newer_one_is_named() {
         for damage in ["", "{", "{}", "[]", "\0\0\0", r#"{"format":1}"#] {

@@ -343,6 +343,41 @@ async fn issuer_without_registration_is_told_with_the_redirect_uri() {
     assert_eq!(scene.logins.begin("other", &[]).await.unwrap_err().kind, FailureKind::NoLogin);
 }
 
+#[tokio::test]
+async fn login_is_refused_where_replicas_share_the_state() {
+    let dir = TempDir::new().unwrap();
+    let state = StateDir::new(dir.path().to_owned());
+    let public_url = Url::parse("http://127.0.0.1:7717").unwrap();
+    let logins = Logins::new(state, &[], public_url, true);
+    drop(logins.login(&name()));
+    let failure = logins.begin("notion", &[]).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NoLogin);
+    for part in ["`state.postgres`", "replicas", "client credentials"] {
+        assert!(failure.to_string().contains(part), "{failure}");
+    }
+    assert!(!dir.path().join("logins").exists());
+}
+
+/// After a downgrade, and again after the next upgrade.
+#[tokio::test]
+async fn login_of_a_later_format_is_told_and_its_file_stays_until_a_person_logs_in() {
+    let mut scene = Scene::start(granted).await;
+    scene.log_in().await.unwrap();
+    let path = scene.dir.path().join("logins/notion/bridge.json");
+    let mut record = scene.stored();
+    record["format"] = 2.into();
+    let later = record.to_string();
+    std::fs::write(&path, &later).unwrap();
+    scene.restart();
+    assert!(scene.logins.needs_login("notion"));
+    let problems = scene.logins.problems("notion");
+    assert!(problems.iter().any(|one| one.message.contains("format 2")), "{problems:?}");
+    scene.request().await.unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), later, "it is not written over");
+    scene.log_in().await.unwrap();
+    assert_eq!(scene.stored()["format"], 1);
+}
+
 #[test]
 fn only_servers_on_the_network_without_another_credential_take_a_login() {
     let target = |url: &str, oauth: Option<OauthClient>, headers: HeaderMap| {
