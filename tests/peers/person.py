@@ -3,9 +3,11 @@
 npm oidc-provider's `devInteractions`.
 
     person.py ADDRESS [--decline] [--stop-at PREFIX]
+    person.py --reads
 
 Prints the last address and, behind it, the last page. With --stop-at, an address that begins so is
-printed and not opened, as by a browser that does not reach it.
+printed and not opened, as by a browser that does not reach it. With --reads, the address is in what
+comes on stdin, which is printed on.
 """
 
 import argparse
@@ -27,10 +29,22 @@ class Stay(urllib.request.HTTPRedirectHandler):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("address")
+    parser.add_argument("address", nargs="?")
+    parser.add_argument("--reads", action="store_true")
     parser.add_argument("--decline", action="store_true")
     parser.add_argument("--stop-at")
     options = parser.parse_args()
+    if options.reads:
+        for line in sys.stdin:
+            print(line, end="")
+            address = re.search(r"http\S*/oauth/start/\S+", line)
+            if address:
+                follow(argparse.Namespace(address=address.group(), decline=False, stop_at=None))
+        return
+    follow(options)
+
+
+def follow(options):
     jar = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar), Stay)
     address, form = options.address, None
