@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -27,6 +27,10 @@ use crate::http::api::status::{Backend, Status};
 const POLL: Duration = Duration::from_millis(500);
 /// How long the backend may take to connect once the bridge has its login.
 const CONNECT: Duration = Duration::from_secs(30);
+
+/// What a person is told who has pasted something else.
+const WRONG_ADDRESS: &str = "that is not the address at which this login ended; paste the whole \
+     address from the browser, with `code=` and `state=` in it (Ctrl-C ends the login)";
 
 /// The arguments of `login`.
 #[derive(Debug, Args)]
@@ -134,13 +138,7 @@ async fn wait(
         tokio::select! {
             () = sleep(POLL) => {}
             Some(line) = next_line(pasted.as_mut()) => {
-                let body = json!({ "url": line.trim() }).to_string();
-                let callback = format!("{}/callback", path(backend));
-                let reply = client.post(&callback, client.operator(), Some(body)).await?;
-                // A wrong address leaves the login open.
-                if let Err(Failure::Failed(why)) = reply.success() {
-                    super::complain(&why);
-                }
+                paste(client, backend, line.trim()).await?;
             }
         }
         let list: LoginList = parse(&client.get("/v1/logins", client.operator()).await?)?;
@@ -154,6 +152,29 @@ async fn wait(
             _ => {}
         }
     }
+}
+
+/// Hands over the address that a person has pasted. A wrong one leaves the login open: the person
+/// is told that, and may paste another one.
+async fn paste(client: &Client, backend: &str, address: &str) -> Outcome {
+    if address.is_empty() {
+        return Ok(());
+    }
+    let parts = ["state=", "code=", "error="];
+    if parts.iter().filter(|part| address.contains(**part)).count() < 2 {
+        super::complain(WRONG_ADDRESS);
+        return Ok(());
+    }
+    let body = json!({ "url": address }).to_string();
+    let callback = format!("{}/callback", path(backend));
+    let reply = client.post(&callback, client.operator(), Some(body)).await?;
+    match reply.status {
+        StatusCode::BAD_REQUEST => super::complain(WRONG_ADDRESS),
+        // The login has come to nothing, and the list of logins says why.
+        StatusCode::BAD_GATEWAY => {}
+        _ => drop(reply.success()?),
+    }
+    Ok(())
 }
 
 /// The next line; never, where no person types.
@@ -218,7 +239,8 @@ pub(super) async fn logins(place: &Place, arguments: ListArguments) -> Outcome {
     }
     let mut page = Page::default();
     if logins.is_empty() {
-        page.line(PLAIN, "There is no login.");
+        let place = arguments.backend.map(|backend| format!(" at {backend}")).unwrap_or_default();
+        page.line(PLAIN, format!("There is no login{place}."));
         return print_page(&page);
     }
     let now = clock::now();

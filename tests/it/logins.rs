@@ -361,6 +361,10 @@ async fn terminal_takes_the_pasted_address() {
     let back = format!("{}/oauth/callback", scene.bridge.url());
     let back = person(&[&address, "--stop-at", &back]).await;
     let mut stdin = child.stdin.take().expect("piped");
+    let other = "http://127.0.0.1/oauth/callback?code=x&state=y";
+    for wrong in ["", "nonsense", other] {
+        stdin.write_all(format!("{wrong}\n").as_bytes()).await.expect("it reads");
+    }
     stdin.write_all(format!("{}\n", back.trim()).as_bytes()).await.expect("it reads");
     let mut text = String::new();
     while let Some(line) = lines.next_line().await.expect("text") {
@@ -370,6 +374,7 @@ async fn terminal_takes_the_pasted_address() {
         }
     }
     assert!(text.contains("notion: logged in; 1 tool"), "{text}");
+    assert_eq!(text.matches("not the address at which this login ended").count(), 2, "{text}");
 }
 
 #[tokio::test]
