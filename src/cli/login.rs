@@ -16,9 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::open::open_browser;
 use super::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page, away, counted};
 use super::terminal::plain;
-use super::{
-    Client, Failure, Outcome, Place, complete, failures, parse, print, print_json, print_page,
-};
+use super::{Client, Outcome, Place, complete, failures, parse, print, print_json, print_page};
 use crate::clock;
 use crate::http::api::logins::{Login, LoginBegun, LoginEnd, LoginList};
 use crate::http::api::status::{Backend, Status};
