@@ -161,7 +161,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let agent = Agent::start(move |seen| match seen.path.as_str() {
         "/moved" => result(&json!({"message": {"parts": [{"text": "moved"}]}})),
         _ => {
-            let fetch = fetches.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let fetch = fetches.fetch_add(1, Ordering::SeqCst);
             Reply::json(cards[fetch].clone())
         }
     })
@@ -274,7 +274,7 @@ async fn an_unfinished_task_is_asked_for_until_it_ends() {
             return result(&json!({"task": task("TASK_STATE_SUBMITTED", "")}));
         }
         assert!(seen.body.contains("GetTask") && seen.body.contains("\"t1\""), "{}", seen.body);
-        match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        match looks.fetch_add(1, Ordering::SeqCst) {
             0 => Reply::status(503),
             _ => result(&task("TASK_STATE_COMPLETED", "done")),
         }
