@@ -25,7 +25,6 @@ mod update;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -38,20 +37,14 @@ use self::link::{Habits, Link};
 use self::threads::Thread;
 pub use self::threads::Threads;
 use super::{
-    About, CallError, CallOutcome, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Remark,
-    Signature, ToolCall, address, auth,
+    About, CallError, CallOutcome, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature,
+    ToolCall, address, auth,
 };
 use crate::config::{A2a, A2aBinding, CardSource, Signers};
 use crate::http_client::{Client, Clients};
 use crate::model::card::signature::Key as _;
 use crate::model::card::{Card, signature};
 use crate::model::{BackendName, Catalog, json};
-
-const PERSONS_LOGIN: &str = "The card says that the agent wants a person's login (OAuth \
-     authorization code, or OpenID Connect). The bridge makes such logins at MCP servers only.";
-const PERSONS_LOGIN_CURE: &str = "ask the agent's operator for the credentials of a client \
-     (`auth: {oauth: {client_id, client_secret, token_url}}`), or for a token (`auth: {bearer: \
-     \"${file:/path/of/the/token}\"}`)";
 
 /// The conversations with one agent. A dialer that replaces another one continues them.
 pub type Conversations = Arc<Threads>;
@@ -69,8 +62,6 @@ struct AgentSettings {
     tokens: Option<Arc<auth::Tokens>>,
     /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
-    /// The last card wants a person's login, and the agent's entry has no credential.
-    wants_person: AtomicBool,
     /// In the dialer and not in the peer, so that conversations outlive connections.
     threads: Conversations,
 }
@@ -105,10 +96,7 @@ impl A2aDialer {
         let tokens = auth::tokens(&name, config.oauth.as_ref(), None, clients);
         let chosen = Mutex::new(config.binding);
         let config = config.clone();
-        let wants_person = AtomicBool::new(false);
-        let settings =
-            AgentSettings { name, config, client, tokens, chosen, wants_person, threads };
-        Self(Arc::new(settings))
+        Self(Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }))
     }
 }
 
@@ -127,14 +115,6 @@ impl Dial for A2aDialer {
     fn transport(&self) -> &'static str {
         let chosen = *self.0.chosen.lock();
         chosen.map_or("a2a", A2aBinding::as_str)
-    }
-
-    fn remark(&self) -> Option<Remark> {
-        if !self.0.wants_person.load(Ordering::Relaxed) {
-            return None;
-        }
-        let (message, cure) = (PERSONS_LOGIN.to_owned(), PERSONS_LOGIN_CURE.to_owned());
-        Some(Remark { message, cure, quote: None })
     }
 }
 
@@ -159,8 +139,6 @@ impl AgentSettings {
         // If the card is signed, use the signed part alone: the rest is not trustworthy.
         let trusted = signed.as_deref().unwrap_or(raw.get());
         let card = Card::read(trusted).map_err(|error| unusable.clone().because(error))?;
-        let has_credential = self.tokens.is_some() || !self.config.headers.is_empty();
-        self.wants_person.store(card.wants_person && !has_credential, Ordering::Relaxed);
         let output_modes = output_modes::of_card(trusted);
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };

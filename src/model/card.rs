@@ -18,8 +18,6 @@ pub struct Card {
     pub streaming: bool,
     /// Where the agent says that OAuth clients get tokens for their own credentials.
     pub token_url: Option<String>,
-    /// Whether the agent takes the login of a person, and no client's own credentials.
-    pub wants_person: bool,
 }
 
 /// One way to reach an agent, as its card names it.
@@ -81,9 +79,7 @@ impl Card {
         let streaming = capabilities
             .and_then(|has| serde_json::from_str::<bool>(has.get("streaming")?.get()).ok());
         let token_url = token_url(&card);
-        let wants_person = token_url.is_none() && has_persons_scheme(&card);
-        let streaming = streaming == Some(true);
-        Ok(Self { name, interfaces, streaming, token_url, wants_person })
+        Ok(Self { name, interfaces, streaming: streaming == Some(true), token_url })
     }
 }
 
@@ -96,21 +92,6 @@ fn token_url(card: &Members<'_>) -> Option<String> {
         let scheme = entry.object("oauth2SecurityScheme").unwrap_or(entry);
         let flow = scheme.object("flows")?.object("clientCredentials")?;
         flow.string("tokenUrl").filter(|url| !url.is_empty())
-    })
-}
-
-/// Whether a security scheme is OpenID Connect, or has the flow of an authorization code.
-fn has_persons_scheme(card: &Members<'_>) -> bool {
-    let Some(schemes) = card.object("securitySchemes") else { return false };
-    schemes.0.iter().any(|(_, scheme)| {
-        let Ok(entry) = Members::read(scheme.get()) else { return false };
-        if entry.object("openIdConnectSecurityScheme").is_some()
-            || entry.string("type").as_deref() == Some("openIdConnect")
-        {
-            return true;
-        }
-        let oauth = entry.object("oauth2SecurityScheme").unwrap_or(entry);
-        oauth.object("flows").is_some_and(|flows| flows.get("authorizationCode").is_some())
     })
 }
 

@@ -105,27 +105,6 @@ fn ok(text: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn card_that_wants_a_persons_login_is_told_where_there_is_no_credential() {
-    let agent = Agent::start(|_| {
-        let scheme = r#""securitySchemes":{"o":{"type":"openIdConnect"}}"#;
-        Reply::json(card().replacen('{', &format!("{{{scheme},"), 1))
-    })
-    .await;
-    let source = || CardSource::Base(agent.url.clone().into());
-    let bare = A2a { headers: HeaderMap::new(), ..config(source()) };
-    let name = BackendName::parse("hr").unwrap();
-    let bare = A2aDialer::new(name, &bare, http_client::new(), Conversations::default());
-    assert_eq!(bare.remark(), None, "no card was read yet");
-    bare.dial().await.unwrap();
-    let remark = bare.remark().unwrap();
-    assert!(remark.message.contains("person's login"), "{remark:?}");
-    assert!(remark.cure.contains("client_secret"), "{remark:?}");
-    let with_token = dialer(source());
-    with_token.dial().await.unwrap();
-    assert_eq!(with_token.remark(), None);
-}
-
-#[tokio::test]
 async fn the_card_is_kept_byte_for_byte_and_the_headers_go_with_everything() {
     let agent = json_rpc(|_| result(&json!({"message": {"parts": [{"text": "hi"}]}}))).await;
     let dialer = dialer(CardSource::Base((agent.url.clone()).into()));
@@ -161,7 +140,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let agent = Agent::start(move |seen| match seen.path.as_str() {
         "/moved" => result(&json!({"message": {"parts": [{"text": "moved"}]}})),
         _ => {
-            let fetch = fetches.fetch_add(1, Ordering::SeqCst);
+            let fetch = fetches.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             Reply::json(cards[fetch].clone())
         }
     })
@@ -274,7 +253,7 @@ async fn an_unfinished_task_is_asked_for_until_it_ends() {
             return result(&json!({"task": task("TASK_STATE_SUBMITTED", "")}));
         }
         assert!(seen.body.contains("GetTask") && seen.body.contains("\"t1\""), "{}", seen.body);
-        match looks.fetch_add(1, Ordering::SeqCst) {
+        match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
             0 => Reply::status(503),
             _ => result(&task("TASK_STATE_COMPLETED", "done")),
         }

@@ -305,9 +305,6 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
             check.ok(format!("{summary}, signed{key} ({algorithm})"));
         }
     }
-    if let Some(Remark { message, cure, .. }) = dialer.remark() {
-        check.begin("auth").warn(message, cure);
-    }
 }
 
 /// A limit of the daemon's own.

@@ -12,13 +12,7 @@ fn interface(url: &str, binding: &str, version: Option<&str>) -> Interface {
 }
 
 fn hr(interfaces: Vec<Interface>) -> Card {
-    Card {
-        name: "HR".to_owned(),
-        interfaces,
-        streaming: false,
-        token_url: None,
-        wants_person: false,
-    }
+    Card { name: "HR".to_owned(), interfaces, streaming: false, token_url: None }
 }
 
 #[test]
@@ -76,30 +70,6 @@ fn no_card() {
     assert_eq!(Card::read(r#"{"description":"x"}"#), Err(BadCard::NoName));
     assert_eq!(Card::read(r#"{"name":" "}"#), Err(BadCard::NoName));
     assert_eq!(Card::read(r#"{"name":["HR"]}"#), Err(BadCard::NoName));
-}
-
-#[test]
-fn card_with_schemes_of_persons_alone_wants_a_person() {
-    let wants = |schemes: &str| {
-        let text = format!(r#"{{"name":"HR","securitySchemes":{schemes}}}"#);
-        Card::read(&text).unwrap().wants_person
-    };
-    for schemes in [
-        r#"{"o":{"type":"oauth2","flows":{"authorizationCode":{"tokenUrl":"https://idp/t"}}}}"#,
-        r#"{"o":{"oauth2SecurityScheme":{"flows":{"authorizationCode":{}}}}}"#,
-        r#"{"k":{"type":"apiKey"},"o":{"type":"openIdConnect"}}"#,
-        r#"{"o":{"openIdConnectSecurityScheme":{"openIdConnectUrl":"https://idp/c"}}}"#,
-    ] {
-        assert!(wants(schemes), "{schemes}");
-    }
-    for schemes in [
-        "{}",
-        "7",
-        r#"{"k":{"type":"http","scheme":"bearer"}}"#,
-        r#"{"o":{"type":"oauth2","flows":{"authorizationCode":{},"clientCredentials":{"tokenUrl":"https://idp/t"}}}}"#,
-    ] {
-        assert!(!wants(schemes), "{schemes}");
-    }
 }
 
 #[test]

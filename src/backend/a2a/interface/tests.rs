@@ -14,7 +14,6 @@ fn card(interfaces: &[(&str, &str, &str)]) -> Card {
         interfaces: interfaces.collect(),
         streaming: false,
         token_url: None,
-        wants_person: false,
     }
 }
 

@@ -147,7 +147,7 @@ async fn a_conversation_that_the_agent_rejects_is_started_anew() {
 
 #[tokio::test]
 async fn a_refusal_of_another_kind_keeps_the_conversation() {
-    let fails = AtomicBool::new(false);
+    let fails = std::sync::atomic::AtomicBool::new(false);
     let agent = json_rpc(move |seen| {
         let text = sent(seen)["parts"][0]["text"].clone();
         if text == "Friday" && !fails.swap(true, Ordering::SeqCst) {
