@@ -11,7 +11,7 @@ try {
   await has(page, "#backends .chip", "needs a login");
   await fits(page, "a backend that needs a login", WIDTHS);
   await barriers(page, "a backend that needs a login");
-  await click(page, 'button[aria-label="Log in notion"]');
+  await click(page, '#backends button[aria-label="Log in notion"]');
   // The issuer asks who it is, and whether the bridge may.
   await page.waitForSelector('input[name="login"]');
   await page.type('input[name="login"]', "anna");
