@@ -6,7 +6,6 @@
 //! [`model::offer::Route`]: crate::model::offer::Route
 
 pub mod a2a;
-mod address;
 mod auth;
 pub mod calls;
 pub mod circuit_breaker;
@@ -34,6 +33,7 @@ pub use self::peer::{
     NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,
     RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
+use crate::http_client::address;
 
 #[cfg(test)]
 pub(crate) mod fake;

@@ -18,6 +18,7 @@ mod edit;
 mod failures;
 mod import;
 mod init;
+mod login;
 mod manual;
 mod mcp;
 mod open;
@@ -232,6 +233,18 @@ enum Command {
     #[command(after_help = "Examples:\n  mantyx-bridge trust demo\n  mantyx-bridge trust accept \
            demo --all")]
     Trust(trust::Settings),
+    /// Logs in for the bridge at the issuer of an MCP server's tokens
+    ///
+    /// Prints an address to open in a browser, and waits. The bridge keeps the login and renews it.
+    /// On a terminal, it also takes the address at which a browser on another machine has ended.
+    #[command(after_help = "Example: mantyx-bridge login notion")]
+    Login(login::LoginArguments),
+    /// Removes the bridge's login at a backend, here and at its issuer
+    #[command(after_help = "Example: mantyx-bridge logout notion")]
+    Logout(login::LogoutArguments),
+    /// Lists the logins that the bridge keeps at backends
+    #[command(after_help = "Example: mantyx-bridge logins --json")]
+    Logins(login::ListArguments),
     /// Opens the status page in a browser, signed in, or prints the link
     ///
     /// The link can be followed once, and within a minute.
@@ -316,7 +329,15 @@ enum Command {
 impl Command {
     /// Whether it has a daemon do something that cannot be taken back.
     fn changes(&self) -> bool {
-        matches!(self, Self::Call { .. } | Self::Run(_) | Self::Approvals(_) | Self::Trust(_))
+        matches!(
+            self,
+            Self::Call { .. }
+                | Self::Run(_)
+                | Self::Approvals(_)
+                | Self::Trust(_)
+                | Self::Login(_)
+                | Self::Logout { .. }
+        )
     }
 
     /// Whether it reports in the log. The other subcommands print their own messages for people.
@@ -461,7 +482,7 @@ fn place_of(
     }
     let config = global.config.as_deref();
     let errors = match find(config, env).and_then(|file| Contact::load(&file, env, app)) {
-        Ok(contact) => return Ok(Place::Configured(contact)),
+        Ok(contact) => return Ok(Place::Configured(Box::new(contact))),
         Err(errors) => errors,
     };
     // A daemon keeps running while its file is being edited.
@@ -531,6 +552,9 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&place()?, backend.as_deref(), json))
         }
         Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
+        Command::Login(arguments) => block_on(login::login(&place()?, arguments)),
+        Command::Logout(arguments) => block_on(login::logout(&place()?, &arguments)),
+        Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
         Command::Token { operator } => {
             tools::token(&Contact::load(&find(config, &env)?, &env, None)?, operator)

@@ -14,6 +14,7 @@ mod file;
 pub mod file_format;
 pub mod foreign;
 mod mistakes;
+mod oauth;
 mod program;
 mod redact;
 mod reference;
@@ -43,6 +44,7 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find, without_secrets};
+pub use self::oauth::{ClientCredentials, LoginClient, OauthClient, ResourceParameter, SealKey};
 pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
 };
@@ -50,9 +52,10 @@ use self::reference::Dialect;
 pub(crate) use self::reference::{is_variable, looks_secret};
 use self::scalars::{
     ClientAuth, Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod,
-    ListenValue, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    ListenValue, LoginKind, McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    StartMode,
 };
-pub use self::secrets::{Secret, Secrets};
+pub use self::secrets::{LiveSecrets, Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
 pub use self::written::Written;
 use crate::http_client::Tls;
@@ -63,7 +66,6 @@ use crate::model::{AppName, BackendName, InputSchema};
 pub use crate::model::{
     Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
 };
-use crate::oauth::endpoint::Shows;
 pub use crate::tls::files::Files;
 
 /// One loaded bridge.yaml.
@@ -75,6 +77,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The journal's database; `None`: the journal is a file.
     pub state: Option<Postgres>,
+    /// What seals logins on disk; the first key seals.
+    pub seal_keys: Vec<SealKey>,
     pub auth: Auth,
     /// The configured apps; empty means the one app `default`, whose token is in `state_dir`.
     pub apps: Vec<App>,
@@ -113,6 +117,8 @@ pub struct Listen {
     pub tls: Option<Files>,
     /// The bridge's other names: `name` or `name:port`, in lower case.
     pub hosts: Vec<String>,
+    /// How browsers reach the bridge: an origin.
+    pub public_url: Option<Url>,
     /// The file has no `listen`: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -431,7 +437,7 @@ pub enum Mcp {
         /// The unix socket that the server listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
-        oauth: Option<Arc<ClientCredentials>>,
+        oauth: Option<OauthClient>,
         tls: Option<Tls>,
         /// Whether the bridge keeps a stream open for what the server says unasked.
         listen: bool,
@@ -471,23 +477,6 @@ impl Backend {
             _ => None,
         }
     }
-}
-
-/// An OAuth client that fetches the tokens for a backend itself.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClientCredentials {
-    pub id: String,
-    /// A private key as PEM where the client signs.
-    pub secret: Secret,
-    pub shows: Shows,
-    /// Whether the operator has chosen `shows`, so that no other way is tried.
-    pub is_chosen: bool,
-    /// The token endpoint; `None`: the one that the backend names.
-    pub token_url: Option<Written<Url>>,
-    /// For whom a key signs where `token_url` is set; `None`: for `token_url`.
-    pub audience: Option<String>,
-    /// The scopes; empty means those that the backend names.
-    pub scopes: Vec<String>,
 }
 
 /// A tool of the bridge's own.

@@ -8,6 +8,7 @@
 //! Must not: hold logic beyond this order.
 
 mod backend_manager;
+mod listeners;
 mod port_holder;
 mod reload;
 
@@ -17,17 +18,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
-use self::backend_manager::BackendManager;
+use self::backend_manager::{BackendManager, inner_listener};
 pub(crate) use self::backend_manager::{identity, source};
+use self::listeners::listeners;
 pub use self::reload::Reload;
 use self::reload::{Names, Reloader};
 use crate::audit::Audit;
@@ -45,6 +45,7 @@ use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::StoredRecords;
 use crate::journal::{Event, Journal, Keeper, StoreError};
+use crate::logins::Logins;
 use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -86,6 +87,7 @@ pub struct Daemon {
     /// Stops when no call is left.
     back: Tasks,
     runs: Arc<RunStore>,
+    logins: Arc<Logins>,
     /// Requests that continue without their connections.
     requests: DetachedRequests,
     /// Where the daemon listens.
@@ -185,13 +187,17 @@ impl Daemon {
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
         let mantyx = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
-        let upstream = Arc::new(match config.upstream {
-            config::Upstream::Sandbox { .. } => mantyx.in_sandbox(),
-            config::Upstream::Mantyx(_) => mantyx,
-        });
+        let upstream = client_of(mantyx, &config.upstream);
         let audit = config.audit.as_ref().map(audit).transpose()?;
-        let (mut manager, backends) =
-            BackendManager::new(launcher, state.clone(), Arc::clone(&journal), back.stop_token());
+        let names = Names::new(&config.listen, addresses, tls.clone());
+        let logins = names.logins(&config, state.clone());
+        let (mut manager, backends) = BackendManager::new(
+            launcher,
+            state.clone(),
+            Arc::clone(&journal),
+            Arc::clone(&logins),
+            back.stop_token(),
+        );
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = manager.prepare(configured).await.map_err(inner)?;
@@ -213,27 +219,24 @@ impl Daemon {
             since: Instant::now(),
             loaded: taken,
             state: state.clone(),
-            tls: tls.clone(),
+            tls,
+            logins: Arc::clone(&logins),
             runtimes: Arc::clone(&runtimes),
             doctor,
             leaving: leaving.clone(),
         };
-        let names = Names { addresses, others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, requests.clone()));
-        for listener in listeners {
-            let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
-            front.spawn("listener", serving);
-        }
+        spawn_listeners(&mut front, listeners, &service);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader =
             Reloader { manager, config, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, requests, urls, token, leaving, _note: note })
+        Ok(Self { front, back, runs, logins, requests, urls, token, leaving, _note: note })
     }
 
     /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
@@ -296,7 +299,11 @@ impl Daemon {
         // From here on the journal closes, so that no call may continue unrecorded.
         self.requests.finish(Duration::ZERO).await;
         self.runs.leave(LEAVE).await;
-        let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream.finish());
+        let (stuck, (), ()) = tokio::join!(
+            self.back.shut_down(CLOSE),
+            self.runs.upstream.finish(),
+            self.logins.finish(CLOSE)
+        );
         if stuck > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }
@@ -449,70 +456,6 @@ async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
     Ok(Some(Arc::new(tls)))
 }
 
-/// The sockets that systemd handed over, and those of the configuration that are not among them.
-async fn listeners(
-    listen: &Listen,
-    handed: Vec<ActivatedSocket>,
-    tls: Option<&Arc<Tls>>,
-) -> Result<Vec<Listener>, StartError> {
-    fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
-        |source| cannot_listen(address, source)
-    }
-    let mut listeners = handed
-        .into_iter()
-        .map(|socket| Listener::handed(socket, tls.cloned()))
-        .collect::<io::Result<Vec<_>>>()
-        .map_err(failed("a socket of the socket unit".to_owned()))?;
-    #[cfg(test)]
-    if let Some(world) = crate::simulated::world() {
-        listeners.push(Listener::Simulated(tokio::sync::Mutex::new(world.connections())));
-    }
-    if listen.by_default && !listeners.is_empty() {
-        return Ok(listeners);
-    }
-    let mut without_ipv6 = None;
-    for address in &listen.tcp {
-        if listeners.iter().any(|one| one.address() == Some(*address)) {
-            continue;
-        }
-        match Listener::tcp(*address, tls.cloned()).await {
-            Ok(listener) => listeners.push(listener),
-            Err(error) if lacks_ipv6(*address, &error) => without_ipv6 = Some((*address, error)),
-            Err(error) => return Err(failed(address.to_string())(error)),
-        }
-    }
-    if let Some(path) = &listen.unix
-        && !listeners.iter().any(|one| one.path().as_ref() == Some(path))
-    {
-        let bound = Listener::unix(path);
-        listeners.push(bound.map_err(failed(path.display().to_string()))?);
-    }
-    match without_ipv6 {
-        Some((address, error)) if listeners.is_empty() => Err(failed(address.to_string())(error)),
-        Some((address, error)) => {
-            warn!(%address, %error, "this machine has no IPv6; the other addresses are served");
-            Ok(listeners)
-        }
-        None => Ok(listeners),
-    }
-}
-
-/// Whether `address` cannot be bound as the machine has no IPv6: it was turned off, as in many
-/// containers. A bridge that ended there would serve its other addresses no more.
-fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
-    let no_family = Some(Errno::AFNOSUPPORT.raw_os_error());
-    let absent =
-        error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == no_family;
-    absent && config::only_with_ipv6(address)
-}
-
-/// A listener on loopback for a part that lives inside the process.
-async fn inner_listener() -> io::Result<(TcpListener, Url)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}/", listener.local_addr()?);
-    Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
-}
-
 fn inner(source: io::Error) -> StartError {
     cannot_listen("127.0.0.1:0".to_owned(), source)
 }
@@ -564,6 +507,21 @@ fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
     back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
     back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
+}
+
+/// The client of MANTYX, or of the sandbox in its place.
+fn client_of(mantyx: Upstream, kind: &config::Upstream) -> Arc<Upstream> {
+    Arc::new(match kind {
+        config::Upstream::Sandbox { .. } => mantyx.in_sandbox(),
+        config::Upstream::Mantyx(_) => mantyx,
+    })
+}
+
+fn spawn_listeners(front: &mut Tasks, listeners: Vec<Listener>, service: &Arc<Service>) {
+    for listener in listeners {
+        let serving = server::serve(listener, Arc::clone(service), front.stop_token());
+        front.spawn("listener", serving);
+    }
 }
 
 /// Marks the daemon ready once it has tried every backend, or after [`FIRST_ATTEMPTS`].

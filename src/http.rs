@@ -10,6 +10,7 @@ pub mod api;
 pub mod auth;
 pub mod client_info;
 pub mod error_code;
+pub mod login_page;
 pub mod proxy;
 pub mod response;
 pub mod router;

@@ -4,6 +4,7 @@
 //!
 //! Must not: know the content or the purpose of a request.
 
+pub mod address;
 mod client;
 #[cfg(test)]
 pub(crate) mod fake;

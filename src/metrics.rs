@@ -53,6 +53,17 @@ label! {
 }
 
 label! {
+    /// How an exchange of a login's refresh token ended.
+    pub enum RefreshOutcome: "outcome" {
+        Renewed = "renewed",
+        /// It may succeed later.
+        Failed = "failed",
+        /// The issuer has ended the login.
+        Ended = "ended",
+    }
+}
+
+label! {
     /// The route of a request.
     pub enum RouteKind: "route" {
         /// `/healthz` and `/readyz`.

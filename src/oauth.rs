@@ -10,6 +10,8 @@
 
 mod answer;
 pub mod assertion;
+pub mod challenge;
+pub mod discovery;
 pub mod endpoint;
 
 use std::fmt;
@@ -33,6 +35,12 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two tokens that are fetched because of a lifetime. Without it, an
 /// issuer with `expires_in: 0`, or 1, would be asked by every request.
 const FLOOR: Duration = Duration::from_secs(5);
+/// A token that is refused so shortly before its end counts as expired: issuers count whole
+/// seconds, and their answers take a while.
+const GRACE: Duration = Duration::from_secs(2);
+/// How many tokens a request is given in place of one that the peer has refused, while each expires
+/// before the peer sees it.
+const MAX_REPLACEMENTS: usize = 3;
 /// The waits after a failure that may pass by itself, and the wait after one that a person has to
 /// resolve.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -49,6 +57,15 @@ pub trait Issue: Send + Sync + fmt::Debug + 'static {
 
     /// Whether the issuer is known.
     fn is_ready(&self) -> bool;
+
+    /// Whether a refusal of a request without a token leads to one. If it does not, the refusal is
+    /// the peer's answer, of which the issuer is told.
+    fn answers_refusal(&self, _hint: &Self::Hint) -> bool {
+        true
+    }
+
+    /// Notes an answer to a request with a token.
+    fn note(&self, _response: &reqwest::Response) {}
 
     /// Gets a fresh token. `hint` comes from the peer's refusal.
     fn issue(&self, hint: Option<&Self::Hint>) -> impl Future<Output = IssueResult<Issued>> + Send;
@@ -77,12 +94,14 @@ pub struct IssueError {
     pub after: Option<Duration>,
     /// The grant has ended: a person has to renew it.
     pub grant_ended: bool,
+    /// The issuer rejects the client itself.
+    pub client_refused: bool,
 }
 
 impl IssueError {
     /// A failure that may pass by itself.
     pub fn passing(text: String) -> Self {
-        Self { text, passes: true, after: None, grant_ended: false }
+        Self { text, passes: true, after: None, grant_ended: false, client_refused: false }
     }
 
     /// A failure that stays until a person resolves it.
@@ -198,16 +217,52 @@ impl<I: Issue> Tokens<I> {
         }
         let response = send(headers.clone()).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
+            tokens.issuer.note(&response);
             return Ok(response);
         }
         let hint = I::hint(&response);
-        let fresh = tokens.replace(token.as_ref(), hint).await?;
-        headers.insert(AUTHORIZATION, fresh.value.clone());
-        let response = send(headers).await?;
-        match response.status() {
-            StatusCode::UNAUTHORIZED => Err(TokenError::Refused.into()),
-            _ => Ok(response),
+        if token.is_none() && !tokens.issuer.answers_refusal(&hint) {
+            return Ok(response);
         }
+        let mut refused = (token, hint);
+        for _ in 0..MAX_REPLACEMENTS {
+            let (token, hint) = refused;
+            let fresh = tokens.replace(token.as_ref(), hint).await?;
+            headers.insert(AUTHORIZATION, fresh.value.clone());
+            let response = send(headers.clone()).await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                tokens.issuer.note(&response);
+                return Ok(response);
+            }
+            // A token of two seconds may have expired on its way to a busy peer.
+            if !fresh.has_expired(Instant::now() + GRACE) {
+                break;
+            }
+            refused = (Some(fresh), I::hint(&response));
+        }
+        Err(TokenError::Refused.into())
+    }
+
+    /// Takes a token that the issuer has given in another way, such as for a person's consent.
+    /// Earlier failures say nothing about it.
+    pub fn seed(&self, issued: Issued) {
+        let mut state = self.state.lock();
+        state.token = Some(Arc::new(Token::new(issued, self.margin, Instant::now())));
+        state.failure = None;
+        state.replaced = None;
+        state.backoff.reset();
+    }
+
+    /// Whether there is a token, expired or not.
+    pub fn has_token(&self) -> bool {
+        self.state.lock().token.is_some()
+    }
+
+    /// Drops the token.
+    pub fn forget(&self) {
+        let mut state = self.state.lock();
+        state.token = None;
+        state.failure = None;
     }
 
     /// The token for the next request. `None`: only a refusal of the peer can tell where tokens are
@@ -265,7 +320,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(Next::Use(token));
         }
         if let Some(token) = state.token.clone().filter(|token| is_same(refused, token)) {
-            if token.has_expired(now) {
+            if token.has_expired(now + GRACE) {
                 // The token had expired, so the peer's refusal says nothing against fresh tokens.
                 let at = token.issued + FLOOR;
                 if now < at {

@@ -177,6 +177,7 @@ fn max_bytes(name: &Path) -> u64 {
     match name.to_str() {
         Some(TOKEN | OPERATOR) => MAX_SECRET_BYTES,
         Some(REFRESH_TOKEN | LISTEN) => MAX_TEXT_BYTES,
+        _ if name.starts_with(LOGINS) || name.starts_with(REGISTRATIONS) => MAX_TEXT_BYTES,
         _ => u64::MAX,
     }
 }
@@ -352,7 +353,7 @@ impl StateDir {
     /// The damaged journals that were set aside.
     pub fn damaged_journals(&self) -> Vec<PathBuf> {
         let mut journals: Vec<PathBuf> = self
-            .files("")
+            .files(Path::new(""))
             .filter(|path| {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 name.starts_with("journal.damaged-")
@@ -419,7 +420,7 @@ impl StateDir {
     }
 
     /// The files in the directory `dir` below this one; none if it cannot be read.
-    fn files(&self, dir: &str) -> impl Iterator<Item = PathBuf> + use<> {
+    fn files(&self, dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path()))
     }
@@ -427,11 +428,13 @@ impl StateDir {
     /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
         let own_names = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
-        let own_files = self.files("").filter(|path| {
+        let own_files = self.files(Path::new("")).filter(|path| {
             path.file_stem().is_some_and(|stem| own_names.iter().any(|name| stem == *name))
         });
-        let backend_files = KEPT.iter().flat_map(|dir| self.files(dir));
-        for path in own_files.chain(backend_files) {
+        let backend_files = KEPT.iter().flat_map(|dir| self.files(Path::new(dir)));
+        let login_files = self.files(Path::new(LOGINS)).flat_map(|dir| self.files(&dir));
+        let registrations = self.files(Path::new(REGISTRATIONS));
+        for path in own_files.chain(backend_files).chain(login_files).chain(registrations) {
             if let Some(writer) = draft_writer(&path)
                 && test_kill_process(writer) == Err(Errno::SRCH)
                 && let Err(error) = fs::remove_file(&path)
@@ -451,6 +454,16 @@ impl StateDir {
             fs::remove_file(&draft).ok();
             self.failed("write", name, error)
         })
+    }
+
+    /// Removes the file `name` below the directory; it may be gone already.
+    pub fn remove_kept(&self, name: &Path) -> Result<(), StateError> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("remove", name, error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn failed(&self, doing: &'static str, name: impl AsRef<Path>, source: io::Error) -> StateError {
@@ -481,8 +494,14 @@ fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// The draft is synced before it is renamed, and the directory after that. Otherwise a crash may
 /// leave an empty file in the place of a token that apps already have.
 fn replace_file(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
+    if let Some(dir) = path.parent()
+        && !dir.is_dir()
+    {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        // A crash would otherwise take the new directory away, with the file in it.
+        for above in dir.ancestors().skip(1).take(NEW_DIRS) {
+            fs::File::open(above)?.sync_all()?;
+        }
     }
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -493,6 +512,9 @@ fn replace_file(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
     fs::rename(draft, path)?;
     path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
 }
+
+/// How many directories below the state directory a file may need.
+const NEW_DIRS: usize = 2;
 
 /// Gives a file of root's to the owner of its directory: otherwise a command that an administrator
 /// runs would leave a file that the daemon cannot read.
@@ -528,6 +550,10 @@ const LISTEN: &str = "listen";
 /// The directories with the files of backends.
 const KEPT: [&str; 2] = ["catalogs", "pins"];
 const JOURNAL: &str = "journal";
+/// The directory with a directory of logins for each backend.
+pub const LOGINS: &str = "logins";
+/// The directory with the clients that the bridge has registered.
+pub const REGISTRATIONS: &str = "registrations";
 
 #[cfg(test)]
 mod tests;

@@ -177,7 +177,7 @@ impl AgentSettings {
             self.read(card_fetch::without_mark(&bytes))?;
         let rules = Rules::new(&self.config, url.as_ref());
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
-            tokens.issuer.learn(url.as_ref(), named);
+            tokens.learn(url.as_ref(), named);
         }
         let endpoints = interface::choose(&card, rules).map_err(|error| {
             let cure = error.cure();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::{Backend, Secrets};
+use crate::config::{Backend, LiveSecrets, Secrets};
 use crate::metrics::Counter;
 use crate::model::Redaction;
 use crate::telemetry::is_plain;
@@ -190,16 +190,23 @@ impl Removal {
 pub struct LiveRedaction {
     redact: watch::Sender<Arc<Redaction>>,
     secrets: Arc<Secrets>,
+    /// The tokens of its login.
+    tokens: LiveSecrets,
 }
 
 impl LiveRedaction {
     pub fn new(redact: Arc<Redaction>, secrets: Arc<Secrets>) -> Self {
-        Self { redact: watch::Sender::new(redact), secrets }
+        Self { redact: watch::Sender::new(redact), secrets, tokens: LiveSecrets::default() }
     }
 
     /// The one of `backend`.
     pub fn for_backend(backend: &Backend) -> Self {
         Self::new(Arc::clone(&backend.redact), Arc::clone(&backend.secrets))
+    }
+
+    /// Hides the tokens of a login as well.
+    pub fn with_tokens(self, tokens: LiveSecrets) -> Self {
+        Self { tokens, ..self }
     }
 
     pub fn set(&self, redact: &Arc<Redaction>) {
@@ -208,7 +215,7 @@ impl LiveRedaction {
 
     pub(super) fn removal(&self) -> Removal {
         let redact = Arc::clone(&self.redact.borrow());
-        Removal { secrets: Arc::clone(&self.secrets), redact, ..Removal::default() }
+        Removal { secrets: self.tokens.with(&self.secrets), redact, ..Removal::default() }
     }
 }
 

@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use super::diagnosis::Remark;
 use super::program::hiding::{Coverage, Exposure};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, StartLog, auth};
-use crate::config::{HttpTransport, Mcp, Program};
+use crate::config::{HttpTransport, Mcp, OauthClient, Program};
 use crate::http_client::{Client, Clients};
+use crate::logins::Login;
 use crate::model::BackendName;
 
 mod child;
@@ -66,6 +67,8 @@ pub struct McpDialer {
     /// What the server that was reached last by HTTP does that MCP does not have.
     oddities: Mutex<Arc<Oddities>>,
     starts: Starts,
+    /// The login that the bridge may keep for the server.
+    login: Option<Arc<Login>>,
     /// What is removed from what the server writes into the log.
     pub redact: LiveRedaction,
 }
@@ -128,6 +131,17 @@ pub fn dialer(
     launcher: Option<PathBuf>,
     client: Client,
 ) -> McpDialer {
+    dialer_with(name, config, launcher, client, None)
+}
+
+/// [`dialer`] with the login that the bridge may keep for the server.
+pub fn dialer_with(
+    name: &BackendName,
+    config: &Mcp,
+    launcher: Option<PathBuf>,
+    client: Client,
+    login: Option<Arc<Login>>,
+) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
         Mcp::Http { url, headers, socket, transport, oauth, tls, listen } => {
@@ -137,7 +151,13 @@ pub fn dialer(
             let socket = socket.as_deref();
             let clients = Clients::new(Some(&url), tls.as_ref(), client).on_socket(socket);
             let own = clients.own.clone();
-            let tokens = auth::tokens(name, oauth.as_ref(), resource, clients);
+            let tokens = match (oauth, &login) {
+                (Some(OauthClient::Credentials(credentials)), _) => {
+                    auth::tokens(name, Some(credentials), resource, clients)
+                }
+                (_, Some(login)) => Some(auth::Tokens::of_login(login)),
+                (_, None) => None,
+            };
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport, listens: *listen }
         }
@@ -151,6 +171,7 @@ pub fn dialer(
         observed: Mutex::default(),
         oddities: Mutex::default(),
         starts: Starts::default(),
+        login,
         redact: LiveRedaction::default(),
     }
 }
@@ -198,6 +219,13 @@ impl Dial for McpDialer {
     fn stderr(&self) -> Vec<String> {
         let observed = self.observed.lock();
         observed.as_ref().map(|observed| observed.stderr.lock().shown()).unwrap_or_default()
+    }
+
+    async fn login_changed(&self) {
+        match &self.login {
+            Some(login) => login.changed().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn overdue(&self, what: String) -> PeerError {

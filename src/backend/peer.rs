@@ -75,6 +75,12 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Ends when the peer's login has changed since the last time this ended, or since the dialer
+    /// was made. Stays pending for a peer without one.
+    async fn login_changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
     /// The error of an attempt, or of a refresh, that took too long: `what` with what the peer has
     /// done meanwhile, as far as that is known.
     fn overdue(&self, what: String) -> PeerError {

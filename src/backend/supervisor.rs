@@ -426,6 +426,7 @@ impl Supervisor {
                 () = unused(&self.registry, &self.lease, connection, idle_stop) => {
                     return Err(End::Idle);
                 }
+                () = self.dial.login_changed() => Reason::Asked,
                 occasion = checkups.due() => {
                     if let Some(occasion) = occasion {
                         self.probe(peer, occasion, checkups, stop).await?;
@@ -500,6 +501,8 @@ impl Supervisor {
                 () = stop.cancelled() => return false,
                 () = self.lease.lost() => return false,
                 () = sleep_until(until) => return true,
+                // A person has just done what the refusal asked for.
+                () = self.dial.login_changed() => return true,
                 () = wanted_by_call(&self.demand, outage.next_call_at()) => return true,
                 ask = next_ask(&mut self.asks, outage.next_ask_at(Instant::now())) => {
                     if outage.takes_ask(Instant::now()) {

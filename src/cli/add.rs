@@ -132,7 +132,7 @@ impl<'e> Target<'e> {
     /// backend `name`.
     fn report(&self, name: &str, has: bool) -> Outcome {
         let running = match Contact::load(&self.path, self.env, None) {
-            Ok(contact) => Client::new(&Place::Configured(contact)).ok(),
+            Ok(contact) => Client::new(&Place::Configured(Box::new(contact))).ok(),
             Err(_) => None,
         };
         let Some(client) = running else { return no_daemon() };

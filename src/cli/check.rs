@@ -23,8 +23,8 @@ use crate::backend::program::hiding::{exposure, possible};
 use crate::config::value::format_duration;
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Files, Local, Mantyx, Mcp, Problem, Program, ProgramSandbox, Runtime,
-    Signers, Target, Upstream, find, quoted,
+    Credential, Environment, Files, Local, LoginClient, Mantyx, Mcp, OauthClient, Problem, Program,
+    ProgramSandbox, Runtime, Signers, Target, Upstream, find, quoted,
 };
 use crate::http_client::Tls;
 use crate::model::offer::cost::{Cost, Injected, OfBackend};
@@ -306,20 +306,20 @@ fn reached(target: &Target) -> Vec<Member> {
             let path = ("path", json!(path.display().to_string()));
             vec![("reached", json!("file")), path, secured(tls)]
         }
-        Target::Mcp(Mcp::Http { url, headers: names, oauth, tls, .. })
-        | Target::A2a(A2a {
+        Target::Mcp(Mcp::Http { url, headers: names, oauth, tls, .. }) => {
+            let oauth = oauth.as_ref().map(|client| match client {
+                OauthClient::Credentials(credentials) => issuer(credentials),
+                OauthClient::Login(client) => login(client),
+            });
+            by_url(url, names, oauth.as_deref(), tls)
+        }
+        Target::A2a(A2a {
             card: CardSource::Base(url) | CardSource::Url(url),
             headers: names,
             oauth,
             tls,
             ..
-        }) => vec![
-            ("reached", json!("url")),
-            ("url", json!(url.to_string())),
-            headers(names),
-            ("oauth", json!(oauth.as_deref().map(issuer))),
-            secured(tls),
-        ],
+        }) => by_url(url, names, oauth.as_deref().map(issuer).as_deref(), tls),
         Target::Local(Local {
             action: Action::Http { method, url, headers: names, tls }, ..
         }) => vec![
@@ -334,6 +334,28 @@ fn reached(target: &Target) -> Vec<Member> {
         }
         Target::Unresolved(_) => vec![("reached", json!("unresolved"))],
     }
+}
+
+fn by_url(
+    url: &impl ToString,
+    names: &HeaderMap,
+    oauth: Option<&str>,
+    tls: &Option<Tls>,
+) -> Vec<Member> {
+    vec![
+        ("reached", json!("url")),
+        ("url", json!(url.to_string())),
+        headers(names),
+        ("oauth", json!(oauth)),
+        secured(tls),
+    ]
+}
+
+/// How the bridge's login at a backend is made.
+fn login(client: &LoginClient) -> String {
+    let id = client.id.as_ref().map(|id| format!(" as {id}")).unwrap_or_default();
+    let issuer = client.issuer.as_ref().map(|url| format!(" at {url}")).unwrap_or_default();
+    format!("by `mantyx-bridge login`{id}{issuer}")
 }
 
 fn headers(headers: &HeaderMap) -> Member {

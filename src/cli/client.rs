@@ -63,7 +63,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) enum Place {
     /// As a configuration says.
-    Configured(Contact),
+    Configured(Box<Contact>),
     /// Where the command line says.
     Given { url: String, token: Option<SecretString> },
     /// Where a daemon has left its address; its token is in its state directory.
@@ -306,7 +306,8 @@ impl Client {
         })
     }
 
-    async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
+    /// Reads an answer of [`Self::send`].
+    pub(super) async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
         let status = response.status();
         let headers = response.headers().clone();
         let body = http_client::body(response, MAX_ANSWER)

@@ -49,7 +49,10 @@ pub(super) fn tools_and_backends() -> Vec<CompletionCandidate> {
 fn answer<T: DeserializeOwned>(path: &str) -> Option<T> {
     let env = Environment::of_process();
     let configured = find(None, &env).and_then(|file| Contact::load(&file, &env, None));
-    let place = configured.map(Place::Configured).ok().or_else(|| Place::noted(&env).ok()?)?;
+    let place = configured
+        .map(|contact| Place::Configured(Box::new(contact)))
+        .ok()
+        .or_else(|| Place::noted(&env).ok()?)?;
     let client = Client::new(&place).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let text = runtime

@@ -66,7 +66,7 @@ pub(super) fn connect(settings: &Settings, config: Option<&Path>, env: &Environm
     }
     print(&format!("{} has the bridge as `{NAME}`; start it again to see it.\n", product.title()))?;
     tell_of_own_servers(product, &entry, env);
-    tell_of_daemon(&Place::Configured(contact));
+    tell_of_daemon(&Place::Configured(Box::new(contact)));
     Ok(())
 }
 

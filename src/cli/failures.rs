@@ -14,6 +14,17 @@ pub(super) fn no_token(dir: impl Display) -> Failure {
     ))
 }
 
+pub(super) fn login_expired(backend: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "{backend}: the login has not come back within 10 minutes, or another one has begun; begin \
+         again with `mantyx-bridge login {backend}`"
+    ))
+}
+
+pub(super) fn login_failed(backend: impl Display, why: impl Display) -> Failure {
+    Failure::Failed(format!("{backend}: not logged in: {why}"))
+}
+
 pub(super) fn no_app_token(dir: impl Display) -> Failure {
     Failure::Failed(format!(
         "the daemon wants an app's token here, and the command line has none: give an app of the \

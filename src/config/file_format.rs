@@ -23,8 +23,8 @@ pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, ClientAuth, Count, DurationOrOff, DurationText, Globs, HsafaApi,
-    HttpMethod, List, ListenValue, McpTransport, Named, OfferMode, OnUnavailable, Pin, RuntimeKind,
-    SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
+    HttpMethod, List, ListenValue, LoginKind, McpTransport, Named, OfferMode, OnUnavailable, Pin,
+    RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 use crate::model::redaction::Known;
 
@@ -48,6 +48,9 @@ pub struct File {
     /// The journal in PostgreSQL, which replicas of the bridge share (docs/scaling.md). Default: a
     /// file in `state_dir`.
     pub state: Option<At<State>>,
+    /// Seals the logins at backends on disk: 32 bytes in base64, as a reference, or a list of them,
+    /// of which the first seals.
+    pub seal_key: Option<At<OneOrMany>>,
     /// `token` (the default): every caller shows a token. `off`: no caller does. The bridge refuses
     /// `off` unless every listener is a loopback address or a unix socket.
     pub auth: Option<At<Auth>>,
@@ -104,6 +107,10 @@ pub struct ListenMap {
     /// More names of the bridge, beside its addresses and the names in its certificate: those of a
     /// reverse proxy that forwards `Host`. `name`, or `name:port`.
     pub hosts: Option<List<String>>,
+    /// How browsers reach the bridge: `https://bridge.acme.intranet`. Issuers of tokens send them
+    /// back here after a login. Left out: https and the first name of the certificate, else http
+    /// and the first loopback address.
+    pub public_url: Option<At<String>>,
 }
 
 /// The certificate of the TCP listeners. Its files are read again when they change.
@@ -464,10 +471,20 @@ pub struct BackendAuth {
     pub oauth: Option<At<BackendOauth>>,
 }
 
-/// An OAuth client.
+/// An OAuth client: with a secret of its own, or with the login of a person.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, token_url, scopes")]
 pub struct BackendOauth {
+    /// `bridge`: an operator logs in once (`mantyx-bridge login`), and the bridge keeps the login.
+    /// The default without `client_secret` and `private_key`; with one of them, the bridge fetches
+    /// tokens for the client itself.
+    pub login: Option<At<LoginKind>>,
+    /// The issuer of tokens, for a login. Left out: the one that the backend names.
+    pub issuer: Option<At<String>>,
+    /// The `resource` of a login's requests, or `off`. Left out: what the backend calls itself.
+    pub resource: Option<At<String>>,
+    /// The TLS settings of a login's issuer.
+    pub tls: Option<At<ServerTls>>,
     /// The id of the bridge at the issuer of tokens.
     pub client_id: Option<At<Scalar>>,
     /// Its secret, as a reference.

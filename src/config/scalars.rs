@@ -52,7 +52,7 @@ pub enum GlobOrRule {
 /// The value of `listen`: the short form or the map with everything.
 pub enum ListenValue {
     Short(Vec<At<String>>),
-    Map(ListenMap),
+    Map(Box<ListenMap>),
 }
 
 /// The value of a program's `sandbox`.
@@ -119,6 +119,14 @@ pub enum McpTransport {
     StreamableHttp,
     Http,
     Sse,
+}
+
+/// Whose login a backend's tokens come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum LoginKind {
+    Bridge,
 }
 
 /// How a client shows its secret to an issuer of tokens.
@@ -269,7 +277,8 @@ scalars! {
         }
 
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListenValue, A::Error> {
-            ListenMap::deserialize(MapAccessDeserializer::new(map)).map(ListenValue::Map)
+            let map = ListenMap::deserialize(MapAccessDeserializer::new(map))?;
+            Ok(ListenValue::Map(Box::new(map)))
         }
     }
 

@@ -5,8 +5,11 @@
 //!
 //! Must not: hold the token of an app, of which the bridge keeps only a hash.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// A secret that can be compared: a reload leaves equal backends alone, and one whose secret has
@@ -63,11 +66,58 @@ impl Secrets {
     }
 }
 
+/// The secrets that come and go while the bridge runs: the tokens of one login. The last few are
+/// hidden, as a peer may repeat the one that it has just refused.
+#[derive(Debug, Clone, Default)]
+pub struct LiveSecrets(Arc<Mutex<VecDeque<SecretString>>>);
+
+impl LiveSecrets {
+    /// How many are remembered.
+    const MOST: usize = 8;
+
+    pub fn add(&self, value: &SecretString) {
+        let mut live = self.0.lock();
+        if live.iter().any(|known| known.expose_secret() == value.expose_secret()) {
+            return;
+        }
+        if live.len() == Self::MOST {
+            live.pop_front();
+        }
+        live.push_back(value.clone());
+    }
+
+    /// `fixed` and these.
+    pub fn with(&self, fixed: &Arc<Secrets>) -> Arc<Secrets> {
+        let live = self.0.lock();
+        if live.is_empty() {
+            return Arc::clone(fixed);
+        }
+        let mut all = Secrets::clone(fixed);
+        for value in &*live {
+            all.add(value.expose_secret());
+        }
+        Arc::new(all)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! What is hidden.
 
     use super::*;
+
+    #[test]
+    fn token_is_hidden_while_it_lives() {
+        let live = LiveSecrets::default();
+        let fixed = Arc::default();
+        let hide = |text: &str| live.with(&fixed).hide(text.to_owned());
+        assert_eq!(hide("token-number-0"), "token-number-0");
+        for number in 0..9 {
+            live.add(&format!("token-number-{number}").into());
+        }
+        assert_eq!(hide("token-number-8 token-number-1"), "[hidden] [hidden]");
+        assert_eq!(hide("token-number-0"), "token-number-0", "it was long ago");
+    }
 
     #[test]
     fn all_but_short_ones_are_hidden_whole() {

@@ -98,6 +98,7 @@ impl<'a> Validator<'a> {
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
         let upstream = self.upstream(file.upstream.as_ref());
         let state = optional(&file.state, |at| self.state(at, upstream.as_ref()));
+        let seal_keys = self.seal_keys(file.seal_key.as_ref());
         let refresh =
             self.refresh(file.refresh.as_ref().unwrap_or(&file_format::Refresh::default()));
         let calls = self.calls(file.calls.as_ref().unwrap_or(&file_format::Calls::default()));
@@ -122,6 +123,7 @@ impl<'a> Validator<'a> {
             upstream: upstream?,
             state_dir: state_dir?,
             state: state?,
+            seal_keys: seal_keys?,
             auth,
             apps,
             refresh,

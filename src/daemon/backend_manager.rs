@@ -8,12 +8,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
+use url::Url;
 
-use super::inner_listener;
 use crate::backend::a2a::{A2aDialer, Conversations, Threads};
 use crate::backend::calls::{BackendHandle, BackendHandles, Backends};
 use crate::backend::circuit_breaker::CircuitBreaker;
@@ -27,6 +28,7 @@ use crate::config::{
     A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target, Unresolved,
 };
 use crate::journal::Journal;
+use crate::logins::{LoginSettings, Logins};
 use crate::model::offer::Source;
 use crate::model::pin::Accepted;
 use crate::model::{BackendName, Identity, RefKind};
@@ -49,6 +51,7 @@ pub(super) struct BackendManager {
     client: http_client::Client,
     /// The turns in which programs start.
     turns: Arc<Turns>,
+    logins: Arc<Logins>,
     pub backends: Arc<Backends>,
     managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
@@ -105,6 +108,7 @@ impl BackendManager {
         launcher: Option<PathBuf>,
         state: StateDir,
         journal: Arc<Journal>,
+        logins: Arc<Logins>,
         stop: CancellationToken,
     ) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
@@ -115,6 +119,7 @@ impl BackendManager {
             stop,
             client: http_client::new(),
             turns: Turns::for_this_machine(),
+            logins,
             backends: Arc::clone(&backends),
             managed: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -244,6 +249,7 @@ impl BackendManager {
             self.managed.insert(name, managed);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
+        self.logins.set(self.login_settings());
         let managed = self.managed.iter();
         let handles = managed.map(|(name, one)| (name.clone(), Arc::clone(&one.handle)));
         // In this order, so that every tool on offer can be called.
@@ -251,6 +257,14 @@ impl BackendManager {
         self.backends.registry.set(entries);
         self.supervise(supervisors);
         changes
+    }
+
+    /// How logins are made at the backends that take one.
+    fn login_settings(&self) -> BTreeMap<BackendName, LoginSettings> {
+        let targets = self.managed.iter().map(|(name, one)| (name, &one.handle.rules.target));
+        let settings = targets
+            .filter_map(|(name, target)| Some((name.clone(), LoginSettings::for_target(target)?)));
+        settings.collect()
     }
 
     /// Runs supervisors, each with the bundled agent that ends with it.
@@ -283,7 +297,7 @@ impl BackendManager {
     async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
         let name = name.clone();
         let target = &rules.target;
-        let redact = LiveRedaction::for_backend(rules);
+        let mut redact = LiveRedaction::for_backend(rules);
         let client = self.client.clone();
         let launcher = self.launcher.clone();
         let conversations = match self.managed.get(&name) {
@@ -300,7 +314,11 @@ impl BackendManager {
         }
         let dial: Arc<dyn Dial> = match target {
             Target::Mcp(server) => {
-                let mut dialer = mcp::dialer(&name, server, launcher, client);
+                let login = LoginSettings::for_target(target).map(|_| self.logins.login(&name));
+                if let Some(login) = &login {
+                    redact = redact.with_tokens(login.secrets.clone());
+                }
+                let mut dialer = mcp::dialer_with(&name, server, launcher, client, login);
                 dialer.redact = redact.clone();
                 Arc::new(dialer)
             }
@@ -363,6 +381,13 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
         idle_stop: backend.start.idle_stop,
         rank: Rank::new(backend.required, backend.place),
     }
+}
+
+/// A listener on loopback for a part that lives inside the process.
+pub(super) async fn inner_listener() -> io::Result<(TcpListener, Url)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
 }
 
 /// How the bridge reaches a backend, without secrets.

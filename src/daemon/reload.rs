@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
+use url::Url;
 
 use super::apps;
 use super::backend_manager::BackendManager;
@@ -21,6 +22,7 @@ use crate::error_chain::error_chain;
 use crate::http::api::{Flaw, Loaded};
 use crate::http::auth::hosts::Hosts;
 use crate::http::service::Service;
+use crate::logins::Logins;
 use crate::model::BackendName;
 use crate::runtimes::Runtimes;
 use crate::settings::Settings;
@@ -51,14 +53,17 @@ fn mantyx(upstream: &Upstream) -> (&'static str, String) {
 /// The keys that only a restart can change, and whose values differ in `config`. `bound` are the
 /// bound addresses: a configured port of 0 has become another.
 fn differences(before: &Config, bound: &[SocketAddr], config: &Config) -> Vec<&'static str> {
-    let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
+    let Listen { tcp, unix, tls, hosts: _, public_url, by_default } = &config.listen;
     let as_written = *tcp == before.listen.tcp && *by_default == before.listen.by_default;
     let same_listen =
         (as_written || *tcp == bound) && *unix == before.listen.unix && *tls == before.listen.tls;
+    let same_public_url = *public_url == before.listen.public_url;
     let (now, mantyx) = (mantyx(&config.upstream), mantyx(&before.upstream));
     let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
     let keys = [
         ("listen", !same_listen),
+        ("listen.public_url", !same_public_url),
+        ("seal_key", config.seal_keys != before.seal_keys),
         ("state_dir", config.state_dir != before.state_dir),
         ("state", config.state != before.state),
         ("auth", config.auth != before.auth),
@@ -75,6 +80,8 @@ pub(super) struct Names {
     pub addresses: Vec<SocketAddr>,
     /// `listen.hosts`.
     pub others: Vec<String>,
+    /// `listen.public_url`.
+    pub public_url: Option<Url>,
     pub tls: Option<Arc<Tls>>,
 }
 
@@ -82,7 +89,45 @@ impl Names {
     pub(super) fn hosts(&self) -> Hosts {
         let settings = self.tls.as_ref().map(|tls| tls.health().settings);
         let facts = settings.as_ref().map(|settings| &settings.facts);
-        Hosts::new(&self.addresses, &self.others, facts)
+        Hosts::new(&self.addresses, &self.others, facts).and_public(self.public_url.as_ref())
+    }
+}
+
+impl Names {
+    pub(super) fn new(listen: &Listen, addresses: Vec<SocketAddr>, tls: Option<Arc<Tls>>) -> Self {
+        let (others, public_url) = (listen.hosts.clone(), listen.public_url.clone());
+        Self { addresses, others, public_url, tls }
+    }
+
+    /// The logins at backends. Replicas would renew the same login, which ends it at many issuers,
+    /// so they keep none.
+    pub(super) fn logins(&self, config: &Config, state: StateDir) -> Arc<Logins> {
+        let is_shared = config.state.is_some();
+        Logins::new(state, &config.seal_keys, self.public_url(), is_shared)
+    }
+
+    /// How browsers reach the bridge. It is never taken from a request's `Host`: the sender of a
+    /// request could then choose where an issuer sends a code.
+    fn public_url(&self) -> Url {
+        if let Some(url) = &self.public_url {
+            return url.clone();
+        }
+        let is_loopback = |address: &&SocketAddr| address.ip().is_loopback();
+        let loopback = self.addresses.iter().find(is_loopback).or_else(|| self.addresses.first());
+        let port = loopback.map_or(0, SocketAddr::port);
+        let settings = self.tls.as_ref().map(|tls| tls.health().settings);
+        let name = settings.as_ref().and_then(|settings| settings.facts.names.first());
+        let text = match (&settings, name, loopback) {
+            (Some(_), Some(name), _) => format!("https://{name}:{port}"),
+            (Some(_), None, Some(address)) => format!("https://{address}"),
+            (None, _, Some(address)) if address.ip().is_unspecified() => {
+                format!("http://127.0.0.1:{port}")
+            }
+            (None, _, Some(address)) => format!("http://{address}"),
+            (_, _, None) => "http://127.0.0.1".to_owned(),
+        };
+        let fallback = || Url::parse("http://127.0.0.1").expect("an address");
+        Url::parse(&text).unwrap_or_else(|_odd| fallback())
     }
 }
 
@@ -206,6 +251,7 @@ impl Reloader {
             runtimes,
             state_dir: _,
             state: _,
+            seal_keys: _,
             auth: _,
             apps: _,
             audit: _,

@@ -7,6 +7,7 @@ pub(crate) mod approvals;
 pub mod backends;
 mod calls;
 mod events;
+pub(crate) mod logins;
 mod loom;
 pub mod mcp;
 mod metrics;
@@ -46,6 +47,7 @@ use crate::http::{Body, Caller, Code, HandlerResult, proxy, response};
 use crate::http_client;
 use crate::limits::queue::STANDSTILL;
 use crate::limits::token_bucket;
+use crate::logins::Logins;
 use crate::metrics::Requests;
 use crate::model::catalog::hex;
 use crate::model::offer::Ref;
@@ -83,6 +85,7 @@ pub struct Facts {
     pub loaded: watch::Receiver<Loaded>,
     /// The certificate of the listeners; `None` where they speak plain HTTP.
     pub tls: Option<Arc<Tls>>,
+    pub logins: Arc<Logins>,
     pub state: StateDir,
     pub runtimes: Arc<Runtimes>,
     /// `None` if the daemon was started without a file.

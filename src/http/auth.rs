@@ -55,6 +55,8 @@ pub struct Authenticator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Anyone,
+    /// Anyone; a browser may come from a page of another origin, as it does from an issuer.
+    Navigation,
     /// Anyone; an app that authenticates gets a fuller answer.
     AnyoneAppsMore,
     App,
@@ -112,7 +114,7 @@ impl Caller {
 impl Access {
     /// Whether the route needs no token.
     pub fn is_open(self) -> bool {
-        matches!(self, Self::Anyone | Self::AnyoneAppsMore)
+        matches!(self, Self::Anyone | Self::Navigation | Self::AnyoneAppsMore)
     }
 
     fn takes_sessions(self) -> bool {
@@ -215,7 +217,7 @@ impl Authenticator {
         request: &Request<B>,
         client: &ClientInfo,
     ) -> Result<Option<Caller>, AuthRefusal> {
-        self.check_browser(request, client)?;
+        self.check_browser(access, request, client)?;
         if access.is_open() {
             // A health check that shows a token may get a fuller answer. A wrong token never turns
             // it away, or monitoring would report a working bridge as down.
@@ -330,6 +332,7 @@ impl Authenticator {
     /// name that is not the bridge's.
     fn check_browser<B>(
         &self,
+        access: Access,
         request: &Request<B>,
         client: &ClientInfo,
     ) -> Result<(), AuthRefusal> {
@@ -345,6 +348,9 @@ impl Authenticator {
             if !ours.has(host) || !ours.has(authority) {
                 return Err(AuthRefusal::ForeignHost);
             }
+        }
+        if access == Access::Navigation && is_navigation(request) {
+            return Ok(());
         }
         let foreign = text_of(headers, header::ORIGIN)
             .is_some_and(|origin| !ours.is_own_page(origin))
@@ -482,6 +488,17 @@ fn app_of_connection(settings: &Settings, client: &ClientInfo) -> Option<Arc<App
 /// The text of a header; empty for one that is no text, so that such an `Origin` is a foreign one.
 fn text_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or(""))
+}
+
+/// Whether a browser opens the address as a page, by a link or an address that it was sent to. A
+/// page of another origin cannot read the answer, and can send nothing along.
+fn is_navigation<B>(request: &Request<B>) -> bool {
+    let says = |name: &'static str, value: &str| {
+        text_of(request.headers(), HeaderName::from_static(name)) == Some(value)
+    };
+    *request.method() == Method::GET
+        && says("sec-fetch-mode", "navigate")
+        && says("sec-fetch-dest", "document")
 }
 
 /// Whether the app has to show a certificate as well on this connection, so that a stolen token

@@ -59,6 +59,8 @@ impl Code {
             | Self::IdempotencyKeyReused
             | Self::InvalidRequest
             | Self::NoWorkspace
+            | Self::LoginEnded
+            | Self::LoginFailed
             | Self::NotFound
             | Self::OperatorOnly
             | Self::UnknownToolUse
@@ -84,6 +86,8 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY;
     Internal = "internal", INTERNAL_SERVER_ERROR;
     InvalidRequest = "invalid_request", BAD_REQUEST;
+    LoginEnded = "login_ended", BAD_REQUEST;
+    LoginFailed = "login_failed", BAD_GATEWAY;
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;
     NoWorkspace = "no_workspace", CONFLICT;
     NotFound = "not_found", NOT_FOUND;
@@ -143,6 +147,8 @@ mod tests {
             "catalog_changed",
             "driven_already",
             "idempotency_key_reused",
+            "login_ended",
+            "login_failed",
             "no_workspace",
             "operator_only",
             "upstream_refused",

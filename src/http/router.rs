@@ -72,12 +72,13 @@ impl Route {
         let routes: Vec<(&OwnRoute, String)> =
             ROUTES.iter().filter_map(|own| Some((own, own.matches(&segments)?))).collect();
         let has = |method: &str| routes.iter().any(|(own, _)| own.method == method);
-        let other = match (has("GET"), has("POST")) {
-            (true, true) if has("DELETE") => Self::WrongMethod("GET, HEAD, POST, DELETE"),
-            (true, true) => Self::WrongMethod(OWN_METHODS),
-            (true, false) => Self::WrongMethod("GET, HEAD"),
-            (false, true) => Self::WrongMethod("POST"),
-            (false, false) => Self::Unknown,
+        let other = match (has("GET"), has("POST"), has("DELETE")) {
+            (true, true, true) => Self::WrongMethod("GET, HEAD, POST, DELETE"),
+            (true, true, false) => Self::WrongMethod(OWN_METHODS),
+            (true, false, _) => Self::WrongMethod("GET, HEAD"),
+            (false, true, true) => Self::WrongMethod("POST, DELETE"),
+            (false, true, false) => Self::WrongMethod("POST"),
+            (false, false, _) => Self::Unknown,
         };
         let route_method = if *method == Method::HEAD { "GET" } else { method.as_str() };
         let own = routes.into_iter().find(|(own, _)| own.method == route_method);

@@ -26,10 +26,11 @@ use crate::http::auth::{AuthRefusal, Authenticator, SignIn};
 use crate::http::response::ReadError;
 use crate::http::router::Route;
 use crate::http::{
-    Access, Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page,
+    Access, Body, Caller, ClientInfo, ClientKey, Code, login_page, proxy, response, status_page,
 };
 use crate::limits::slots::{Slot, Slots};
 use crate::limits::token_bucket;
+use crate::logins::{FailureKind, START};
 use crate::metrics::AnswerClass;
 use crate::model::AppName;
 use crate::traces::Span;
@@ -241,6 +242,35 @@ impl Service {
         }
     }
 
+    /// Sends the browser to the issuer, with a cookie by which it is known when it is back.
+    fn start_login(&self, request: &Request<Incoming>, ticket: &str) -> Response<Body> {
+        // A browser may look ahead, and a mail program at every link.
+        if request.method() != Method::GET || request.headers().contains_key("sec-purpose") {
+            return login_page::not_opened();
+        }
+        match self.api.facts.logins.start(ticket) {
+            Some((address, cookie)) => {
+                let is_secure = self.api.facts.logins.redirect_uri().scheme() == "https";
+                login_page::to_issuer(&address, &cookie, is_secure)
+            }
+            None => login_page::ended(),
+        }
+    }
+
+    async fn login_return(&self, request: &Request<Incoming>) -> Response<Body> {
+        if request.method() != Method::GET {
+            return login_page::not_opened();
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let cookies = login_page::cookies(request.headers());
+        let cookies: Vec<&str> = cookies.iter().map(String::as_str).collect();
+        match self.api.facts.logins.returned(query, &cookies).await {
+            Ok(backend) => login_page::done(backend.as_str()),
+            Err(failure) if failure.kind == FailureKind::Ended => login_page::ended(),
+            Err(failure) => login_page::failed(&failure.to_string()),
+        }
+    }
+
     /// [`Self::dispatch`], with metrics and a span.
     async fn count(&self, mut admitted: Admitted) -> Response<Body> {
         let start = Instant::now();
@@ -310,6 +340,8 @@ impl Service {
                 (Handler::Link, Some(caller)) => self.link(&caller),
                 (Handler::Link, None) => response::not_let_in(),
                 (Handler::FollowLink, _) => self.follow_link(&request, &client),
+                (Handler::StartLogin, _) => self.start_login(&request, &segment),
+                (Handler::LoginReturn, _) => self.login_return(&request).await,
                 (Handler::SignOut, _) => {
                     status_page::see_page(sessions.end(request.headers()), None)
                 }
@@ -345,6 +377,8 @@ impl Service {
 
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
+        // What follows is a ticket, which no log may have.
+        let path = if path.starts_with(START) { START } else { path };
         let (kind, code) = refusal.kinds();
         self.api.requests.refused.of(kind).inc();
         let response = response::error(code, &refusal.to_string());

@@ -92,11 +92,21 @@ impl Answer<'_> {
             .and_then(|raw| raw.get().trim_matches('"').parse::<f64>().ok())
             .map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()))
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let refresh_token = members
-            .string("refresh_token")
-            .filter(|token| !token.is_empty())
-            .map(SecretString::from);
-        Ok(Granted { issued: Issued { value, lifetime }, refresh_token })
+        let refresh_token = self.refresh_token();
+        let scope = members.string("scope");
+        let access_token = SecretString::from(token);
+        Ok(Granted { issued: Issued { value, lifetime }, access_token, refresh_token, scope })
+    }
+
+    /// The refresh token in it, whatever the rest says. It is looked for before the answer is
+    /// judged: the issuer has replaced the earlier one by now, so that an answer which cannot be
+    /// used would lose the grant.
+    pub(super) fn refresh_token(&self) -> Option<SecretString> {
+        if !self.status.is_success() {
+            return None;
+        }
+        let token = Members::read(self.body).ok()?.string("refresh_token")?;
+        if token.is_empty() { None } else { Some(token.into()) }
     }
 
     /// An answer that refuses the request: with a status, or with `error` in a 2xx.
@@ -133,7 +143,8 @@ impl Answer<'_> {
             text.push_str(&format!(", and wants no request for {} s", after.as_secs()));
         }
         let grant_ended = oauth_error == Some("invalid_grant");
-        let error = IssueError { text, passes, after, grant_ended };
+        let error =
+            IssueError { text, passes, after, grant_ended, client_refused: is_about_client };
         TokenRefusal { error, is_about_client }
     }
 

@@ -35,6 +35,8 @@ pub enum Shows {
     InBody,
     /// The secret is a private key, which signs ([`super::assertion`]).
     Signed,
+    /// There is no secret: a public client names itself alone.
+    Nothing,
 }
 
 /// One request for a token.
@@ -58,15 +60,30 @@ pub struct TokenRequest<'a> {
 #[derive(Debug)]
 pub struct Granted {
     pub issued: Issued,
+    /// The token itself, for a store.
+    pub access_token: SecretString,
     /// The refresh token for the next request, if the endpoint sent one.
     pub refresh_token: Option<SecretString>,
+    /// The scopes of the token, if the endpoint says that they differ from what was asked for.
+    pub scope: Option<String>,
 }
 
 impl TokenRequest<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
     pub async fn send(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
-        let refusal = match self.send_once(http, *shows).await {
+        self.send_and_store(http, shows, |_refresh_token| std::future::ready(())).await
+    }
+
+    /// [`Self::send`], where `store` gets the refresh token of an answer before the answer is
+    /// judged: a token of an answer that is refused later would be lost otherwise.
+    pub async fn send_and_store<K: Future<Output = ()> + Send>(
+        &self,
+        http: &Client,
+        shows: &mut Shows,
+        store: impl Fn(SecretString) -> K + Sync,
+    ) -> IssueResult<Granted> {
+        let refusal = match self.send_once(http, *shows, &store).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
@@ -74,9 +91,9 @@ impl TokenRequest<'_> {
             _ if self.is_chosen || !refusal.is_about_client => return Err(refusal.error),
             Shows::InHeader => Shows::InBody,
             Shows::InBody => Shows::InHeader,
-            Shows::Signed => return Err(refusal.error),
+            Shows::Signed | Shows::Nothing => return Err(refusal.error),
         };
-        match self.send_once(http, other).await {
+        match self.send_once(http, other, &store).await {
             // Both ways were refused; the first refusal is the one to show.
             Err(second) if second.is_about_client => Err(refusal.error),
             outcome => {
@@ -86,7 +103,21 @@ impl TokenRequest<'_> {
         }
     }
 
-    async fn send_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
+    /// Sends the fields to a revocation endpoint (RFC 7009), without a grant. The error says what
+    /// the endpoint has answered.
+    pub async fn revoke(&self, http: &Client, shows: Shows) -> Result<(), String> {
+        let sent = timeout(PATIENCE, http.send(self.request(http, shows))).await;
+        let sent = sent.map_err(|_late| format!("no answer in {} s", PATIENCE.as_secs()))?;
+        let status = sent.map_err(|error| error_chain(&error.without_url()))?.status();
+        if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
+    }
+
+    async fn send_once<K: Future<Output = ()> + Send>(
+        &self,
+        http: &Client,
+        shows: Shows,
+        store: &(impl Fn(SecretString) -> K + Sync),
+    ) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
             let response = http
@@ -106,14 +137,20 @@ impl TokenRequest<'_> {
             TokenRefusal { error: IssueError::passing(text), is_about_client: false }
         })?;
         let body = String::from_utf8_lossy(&bytes);
-        Answer { place, status, headers: &headers, body: &body }.read()
+        let answer = Answer { place, status, headers: &headers, body: &body };
+        if let Some(token) = answer.refresh_token() {
+            store(token).await;
+        }
+        answer.read()
     }
 
     fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
         let id = self.client_id;
         let secret = self.client_secret.expose_secret();
         let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("grant_type", self.grant);
+        if !self.grant.is_empty() {
+            form.append_pair("grant_type", self.grant);
+        }
         for (name, value) in self.fields {
             if let Some(value) = value {
                 form.append_pair(name, value);
@@ -128,6 +165,7 @@ impl TokenRequest<'_> {
             Shows::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
             }
+            Shows::Nothing => drop(form.append_pair("client_id", id)),
             Shows::Signed => {
                 let assertion = ClientKey::read(secret)
                     .and_then(|key| key.assertion(id, self.audience, clock::now()))

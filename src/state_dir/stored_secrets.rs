@@ -61,7 +61,7 @@ impl StateDir {
 
     /// The names of the secrets, in order.
     pub fn secret_names(&self) -> Vec<String> {
-        let names = self.files(DIRECTORY).filter_map(|path| {
+        let names = self.files(Path::new(DIRECTORY)).filter_map(|path| {
             let name = path.file_name()?.to_str()?.to_owned();
             is_name(&name).then_some(name)
         });

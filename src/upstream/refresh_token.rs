@@ -64,14 +64,15 @@ impl RefreshTokenGrant {
             fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
         };
         let mut shows = *self.shows.lock();
-        let granted = request.send(&self.http, &mut shows).await?;
+        let granted = request
+            .send_and_store(&self.http, &mut shows, async |next| {
+                if next.expose_secret() != refresh_token.expose_secret() {
+                    self.stored.put(self.id(), next).await;
+                }
+            })
+            .await;
         *self.shows.lock() = shows;
-        if let Some(next) = granted.refresh_token
-            && next.expose_secret() != refresh_token.expose_secret()
-        {
-            self.stored.put(self.id(), next).await;
-        }
-        Ok(granted.issued)
+        Ok(granted?.issued)
     }
 
     /// The valid refresh token: the kept one that replaced the configured one, if there is one.

@@ -269,6 +269,20 @@ async fn laptop() {
     follow_with("docs/laptop.md", &others).await;
 }
 
+/// Its reader has a browser, and an account at an issuer.
+#[tokio::test]
+async fn people() {
+    let issuer = peers::issuer(3600).await;
+    let person = peers::repository("tests/peers/person.py");
+    let login = format!("mantyx-bridge login notion | python3 -u {} --reads\n", person.display());
+    let server = format!("{}/mcp", issuer.url());
+    let others = [
+        ("https://mcp.notion.com/mcp", server.as_str()),
+        ("mantyx-bridge login notion\n", login.as_str()),
+    ];
+    follow_with("docs/people.md", &others).await;
+}
+
 #[tokio::test]
 async fn python() {
     follow("docs/python.md").await;

@@ -122,6 +122,8 @@ mod large_events;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
+mod logins;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod loom;

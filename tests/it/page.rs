@@ -472,7 +472,7 @@ async fn a_page_of_another_origin_gets_nowhere() {
 const BROWSER: Duration = Duration::from_secs(120);
 
 /// Runs a script of tests/browser, with `more` behind the bridge's address and token.
-async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
+pub(crate) async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
     done(browser(script, bridge, more)).await;
 }
 

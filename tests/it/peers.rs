@@ -147,6 +147,60 @@ pub(crate) async fn everything_sse() -> Peer {
     Peer::start(start).await
 }
 
+/// An MCP server behind a login, and the issuer of its tokens, which live for so many seconds.
+pub(crate) async fn issuer(seconds: u64) -> Peer {
+    let args = [repository("tests/peers/issuer.mjs"), fetch::oidc_provider()];
+    let args = args.iter().map(|path| path.display().to_string());
+    let start = Start {
+        program: fetch::mcp_node().node,
+        args: args.chain([seconds.to_string()]).collect(),
+        port_flag: None,
+        ready: "listening",
+    };
+    Peer::start(start).await
+}
+
+/// A server behind a login that others have written.
+#[derive(Debug)]
+pub(crate) struct Login {
+    _peer: Peer,
+    /// Its endpoint.
+    pub(crate) url: String,
+    pub(crate) issuer: String,
+}
+
+/// A server of fastmcp, which is its own issuer.
+pub(crate) async fn fastmcp_login() -> Login {
+    let start = Start {
+        program: fetch::python_fastmcp(),
+        args: vec![repository("tests/peers/fastmcp_login.py").display().to_string()],
+        port_flag: None,
+        ready: "Uvicorn running on",
+    };
+    let peer = Peer::start(start).await;
+    let issuer = peer.url().to_owned();
+    Login { url: format!("{issuer}/mcp"), issuer, _peer: peer }
+}
+
+/// The example of MCP's TypeScript SDK, whose issuer has a port to itself.
+pub(crate) async fn sdk_login() -> Login {
+    let fetch::McpNode { node, modules } = fetch::mcp_node();
+    let issuer = ports::free().port();
+    let example = "@modelcontextprotocol/sdk/dist/esm/examples/server/simpleStreamableHttp.js";
+    let args = [repository("tests/peers/sdk_login.mjs"), modules.join(example)];
+    let args = args.iter().map(|path| path.display().to_string());
+    let start = Start {
+        program: node,
+        args: args.chain([issuer.to_string()]).collect(),
+        port_flag: None,
+        ready: "MCP Streamable HTTP Server listening",
+    };
+    let peer = Peer::start(start).await;
+    // It calls itself so.
+    let url = format!("http://localhost:{}/mcp", peer.port);
+    Login { url, issuer: format!("http://localhost:{issuer}/"), _peer: peer }
+}
+
 /// Stand-ins of the APIs of models.
 pub(crate) async fn model_apis() -> Peer {
     let script = repository("tests/peers/model_apis.py").display().to_string();

@@ -8,9 +8,12 @@ scenarios, MCP_CONFORMANCE_CONTEXT.
 """
 
 import base64
+import http.cookiejar
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +32,9 @@ PATIENCE = 20
 
 def config(url, state, context):
     backend = {"url": url, "prefix": ""}
-    if "client_id" in context:
+    if wants_login(os.environ["MCP_CONFORMANCE_SCENARIO"]):
+        backend["auth"] = {"oauth": login_client(url, context)}
+    elif "client_id" in context:
         proofs = {"client_secret": "client_secret", "private_key_pem": "private_key"}
         client = {key: context[given] for given, key in proofs.items() if given in context}
         client["client_id"] = context["client_id"]
@@ -43,6 +48,43 @@ def config(url, state, context):
         "upstream": {"sandbox": True, "workspace": "acme"},
         "mcp": {"server": backend},
     }
+
+
+def wants_login(scenario):
+    """Whether a person logs in."""
+    return scenario.startswith("auth/") and "client-credentials" not in scenario
+
+
+def login_client(url, context):
+    """What an operator writes: the issuer, as it is on another port of this machine; and the client, where one was
+    registered by hand."""
+    client = {"login": "bridge"}
+    client |= {key: context[key] for key in ("client_id", "client_secret") if key in context}
+    if os.environ["MCP_CONFORMANCE_SCENARIO"] == "auth/basic-cimd":
+        client["client_id"] = "https://conformance-test.local/client-metadata.json"
+    issuers = named_issuers(url)
+    if issuers:
+        client["issuer"] = issuers[0]
+    return client
+
+
+def named_issuers(url):
+    """The issuers that the server's metadata names, wherever that is."""
+    origin, _, path = url.rpartition("/")
+    request = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
+    try:
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+        named = ""
+    except urllib.error.HTTPError as error:
+        named = error.headers.get("www-authenticate", "")
+    places = re.findall(r'resource_metadata="([^"]+)"', named)
+    well_known = f"{origin}/.well-known/oauth-protected-resource"
+    for place in [*places, f"{well_known}/{path}", well_known]:
+        try:
+            return fetch(place).get("authorization_servers", [])
+        except (ValueError, IndexError):
+            pass
+    return []
 
 
 def issuer_of(url):
@@ -83,16 +125,43 @@ class Bridge:
     def __init__(self, program, url, context, directory):
         state = pathlib.Path(directory) / "state"
         state.mkdir()
-        path = pathlib.Path(directory) / "bridge.yaml"
-        path.write_text(json.dumps(config(url, state, context)))
+        self.program, self.context, self.server = program, context, url
+        self.state, self.path = state, pathlib.Path(directory) / "bridge.yaml"
+        self.write()
         self.tools = []
-        command = [program, "serve", "-c", str(path)]
+        command = [program, "serve", "-c", str(self.path)]
         self.process = subprocess.Popen(command, stdout=sys.stderr, cwd=directory)
         address = state / "listen"
         soon(lambda: address.exists() and address.read_text().endswith("\n"))
         self.url = address.read_text().split()[0]
         if not self.url.startswith("http"):
             self.url = f"http://{self.url}"
+
+    def write(self):
+        self.path.write_text(json.dumps(config(self.server, self.state, self.context)))
+
+    def log_in(self):
+        """An operator logs in: by the command, and a browser that the issuer sends straight back."""
+        command = [self.program, "login", "server", "-c", str(self.path)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        line = process.stdout.readline()
+        print(line, file=sys.stderr)
+        address = re.search(r"http\S*/oauth/start/\S+", line)
+        if address:
+            jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+            try:
+                with urllib.request.build_opener(jar).open(address.group(), timeout=PATIENCE) as page:
+                    print(page.geturl().split("?")[0], page.status, file=sys.stderr)
+            except urllib.error.HTTPError as error:
+                print(error.url.split("?")[0], error.code, error.read(), file=sys.stderr)
+                process.terminate()
+        print(process.stdout.read(), file=sys.stderr)
+        return process.wait() == 0
+
+    def login_state(self):
+        secret = (self.state / "operator").read_text().strip()
+        logins = fetch(f"{self.url}/v1/logins", headers={"x-bridge-operator": secret})["logins"]
+        return logins[0]["state"] if logins else None
 
     def backend(self):
         return fetch(f"{self.url}/v1/status")["backends"][0]
@@ -177,6 +246,21 @@ def use(bridge, scenario, context):
             bridge.call(tool["name"], arguments_of(tool["inputSchema"]))
 
 
+def log_in_and_use(bridge, scenario, context):
+    """As an operator does it: logs in, and again as long as the bridge says that the login lacks a scope, or has ended."""
+    for _ in range(3):
+        if not bridge.log_in():
+            sys.exit("no login")
+        soon(lambda: bridge.backend()["state"] == "ready" or bridge.login_state() != "ok")
+        use(bridge, scenario, context)
+        if bridge.login_state() == "ok":
+            return
+        # The server may have another issuer by now.
+        bridge.write()
+        bridge.process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+
+
 def arguments_of(schema):
     """Something for each argument that the tool wants."""
     values = {"string": "text", "boolean": True, "object": {}}
@@ -190,6 +274,9 @@ def main(program, url):
     with tempfile.TemporaryDirectory() as directory:
         bridge = Bridge(program, url, context, directory)
         try:
+            if wants_login(scenario):
+                log_in_and_use(bridge, scenario, context)
+                return
             state = soon(lambda: {"ready": "ready", "down": "down"}.get(bridge.backend()["state"]))
             if state != "ready":
                 sys.exit(f"not connected: {bridge.backend()}")

@@ -12,11 +12,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use url::Url;
 
 use super::{AgentSettings, redirect};
-use crate::backend::address::{is_own, shown};
 use crate::backend::auth::Tokens;
 use crate::backend::{PeerError, PeerErrorKind};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
+use crate::http_client::address::{is_own, shown};
 use crate::http_client::{BodyError, NotRead};
 use crate::model::card::Card;
 

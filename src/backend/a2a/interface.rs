@@ -6,9 +6,9 @@
 
 use url::{Host, Url};
 
-use crate::backend::address::{names_user, shown};
 use crate::config::{A2a, A2aBinding};
 use crate::http_client;
+use crate::http_client::address::{names_user, shown};
 use crate::model::card::{Card, Interface};
 use crate::model::visible;
 

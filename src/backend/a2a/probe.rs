@@ -23,12 +23,12 @@ use super::link::{Link, NoResponse};
 use super::links::Links;
 use super::wire::Operation;
 use super::{AgentSettings, grpc, redirect};
-use crate::backend::address::shown;
 use crate::backend::diagnosis::Remark;
 use crate::backend::readiness::{Occasion, Readiness};
 use crate::backend::{CallError, PeerError, PeerErrorKind};
 use crate::config::A2aBinding;
 use crate::error_chain::{error_chain, io_kind};
+use crate::http_client::address::shown;
 use crate::model::card::security;
 use crate::{http_client, random};
 

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use url::Url;
 
-use super::{Challenge, discovery};
-use crate::backend::address::{is_own, shown};
+use super::discovery;
 use crate::config::ClientCredentials;
 use crate::http_client;
+use crate::http_client::address::{is_own, shown};
 use crate::model::BackendName;
+use crate::oauth::challenge::Challenge;
+use crate::oauth::discovery::resource_name;
 use crate::oauth::endpoint::{Shows, TokenRequest};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 
@@ -68,7 +70,7 @@ impl Issuer {
         let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),
             audience: credentials.audience.clone().unwrap_or_else(|| url.to_string()),
-            resource: resource.map(canonical),
+            resource: resource.map(resource_name),
             scope: None,
             source: EndpointSource::Operator,
             is_own: true,
@@ -178,16 +180,6 @@ impl Issue for Issuer {
         }
         outcome
     }
-}
-
-/// The name of the server in a request for a token: its address without query and fragment.
-fn canonical(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    let text = url.as_str();
-    // RFC 8707 and MCP: without a slash where the path is nothing else.
-    if url.path() == "/" { text.trim_end_matches('/').to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::http as streamable;
 use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, Source};
 use super::rpc::{INITIALIZE, Message, OpenRequest, Rpc};
 use super::transport::SendFailure;
-use crate::backend::address;
+use crate::http_client::address;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);

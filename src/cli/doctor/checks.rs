@@ -31,6 +31,7 @@ use crate::config::{
 use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
 use crate::journal::Postgres;
+use crate::logins::{LoginProblem, LoginSettings, LoginState, LoginView, Logins};
 use crate::model::card::Card;
 use crate::model::catalog::{DEFINITION_CURE, Omission};
 use crate::model::{Catalog, Content, globs};
@@ -115,9 +116,14 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
             if reached {
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
-                let mut dialer = mcp::dialer(&backend.name, server, launcher, client);
+                let logins = login(check, context, backend);
+                let login = logins.as_ref().map(|logins| logins.login(&backend.name));
+                let mut dialer = mcp::dialer_with(&backend.name, server, launcher, client, login);
                 dialer.redact = LiveRedaction::for_backend(backend);
                 let catalog = mcp_server(check, context, &dialer, backend).await;
+                if let (None, Some(logins)) = (&catalog, &logins) {
+                    cure_by_login(check, logins, backend).await;
+                }
                 let rights = context.config.all_rights();
                 if let Some(catalog) = catalog
                     && let Some(idle) =
@@ -158,6 +164,41 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
             Action::Internal => (),
         },
         Target::Unresolved(Unresolved { why, cure, .. }) => check.begin("entry").fail(why, cure),
+    }
+}
+
+/// The login that the bridge keeps for the server. It is read, and not renewed: the daemon alone
+/// exchanges refresh tokens.
+fn login(check: &mut Check, context: &Context<'_>, backend: &Backend) -> Option<Arc<Logins>> {
+    let settings = LoginSettings::for_target(&backend.target)?;
+    let state = StateDir::new(context.config.state_dir.clone());
+    let logins = Logins::for_reading(state, &context.config.seal_keys);
+    // So that it is known to `logins` when it gets its settings.
+    drop(logins.login(&backend.name));
+    logins.set(BTreeMap::from([(backend.name.clone(), settings)]));
+    let name = backend.name.as_str();
+    for LoginProblem { message, cure } in logins.problems(name) {
+        check.begin("login").warn(message, cure);
+    }
+    if let Some(LoginView { issuer, state: LoginState::Ok, .. }) = logins.view(name) {
+        check.begin("login").ok(format!("at {issuer}; the daemon renews it"));
+    }
+    Some(logins)
+}
+
+/// Says what to do about a refused credential where that is a matter of the login: a person logs
+/// in, or the daemon renews the login's token.
+async fn cure_by_login(check: &mut Check, logins: &Logins, backend: &Backend) {
+    let name = backend.name.as_str();
+    let has_login = logins.view(name).is_some();
+    if logins.needs_login(name) || !has_login && logins.leads_to_issuer(name).await {
+        check.correct_cure("auth", format!("log in: `mantyx-bridge login {name}`"));
+    } else if has_login {
+        let cure = format!(
+            "see that the daemon runs, which alone renews the login; if the server still refuses \
+             it then, run `mantyx-bridge login {name}`"
+        );
+        check.correct_cure("auth", cure);
     }
 }
 

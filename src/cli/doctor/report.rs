@@ -80,6 +80,17 @@ impl Check {
         self.end(Verdict::Fail, finding.into(), Some(cure.into()));
     }
 
+    /// Gives the last step another cure, if it is this step and has failed: its own cure is that of
+    /// any refusal, and more is known by now.
+    pub(super) fn correct_cure(&mut self, step: &'static str, cure: String) {
+        if let Some(last) = self.steps.last_mut()
+            && last.step == step
+            && last.verdict == Verdict::Fail
+        {
+            last.cure = Some(cure);
+        }
+    }
+
     fn end(&mut self, verdict: Verdict, finding: String, cure: Option<String>) {
         let (step, begun) = self.open.take().unwrap_or_else(|| ("time", Instant::now()));
         let ms = clock::millis_of(begun.elapsed());

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) async fn recent(path: &Path, env: &Environment) -> BTreeMap<String, Duration> {
     let request = async {
         let contact = Contact::load(path, env, None).ok()?;
-        let client = Client::new(&Place::Configured(contact)).ok()?;
+        let client = Client::new(&Place::Configured(Box::new(contact))).ok()?;
         client.get("/v1/backends", client.operator()).await.ok()
     };
     let answer = timeout(PATIENCE, request).await.ok().flatten().unwrap_or_default();

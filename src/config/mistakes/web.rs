@@ -120,6 +120,48 @@ pub fn host_name(value: impl Display) -> MistakeText {
     )
 }
 
+pub fn public_url(value: impl Display) -> MistakeText {
+    MistakeText::new(
+        format!("`{value}` is more than an origin"),
+        "write the scheme and the host alone: https://bridge.acme.intranet",
+    )
+}
+
+pub fn seal_key() -> MistakeText {
+    MistakeText::new(
+        "this is no key: a key is 32 bytes in base64",
+        "make one with `openssl rand -base64 32`, and write `seal_key: ${file:/path}`",
+    )
+}
+
+pub fn login_on_agent() -> MistakeText {
+    MistakeText::new(
+        "a login is for an MCP server behind a `url`",
+        "write `client_id` and `client_secret`, or `bearer`",
+    )
+}
+
+pub fn login_on_socket() -> MistakeText {
+    MistakeText::new(
+        "a login is for a server on the network, and this one is behind a unix socket",
+        "write `bearer`, or `client_secret` with `token_url`",
+    )
+}
+
+pub fn login_in_the_open() -> MistakeText {
+    MistakeText::new(
+        "the tokens of a login would travel to another machine without TLS",
+        "write https:// in the URL",
+    )
+}
+
+pub fn only_with_login(key: impl Display) -> MistakeText {
+    MistakeText::new(
+        format!("`{key}` is for a login, and this client fetches tokens with its own secret"),
+        "add `login: bridge`, or remove it",
+    )
+}
+
 pub fn is_open(open: impl Display) -> MistakeText {
     MistakeText::new(
         format!("whoever reaches {open} could use the bridge"),

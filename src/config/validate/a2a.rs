@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::auth::AuthPlace;
 use super::web::is_in_the_open;
 use super::{Defaults, Inherited, Validator, all, everybody_writes, mistakes};
 use crate::config::{
-    A2a, A2aBinding, At, Backend, CardSource, Dialect, List, NodeId, Pin, Signers, Target, Written,
-    file_format,
+    A2a, A2aBinding, At, Backend, CardSource, Dialect, List, NodeId, OauthClient, Pin, Signers,
+    Target, Written, file_format,
 };
 use crate::model::BackendName;
 use crate::public_keys::PublicKey;
@@ -42,7 +43,12 @@ impl Validator<'_> {
         let own_headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
         let headers_valid = own_headers.is_some();
         let mut headers = own_headers.unwrap_or_default();
-        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false);
+        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, AuthPlace::Agent);
+        let oauth = oauth.map(|client| match client {
+            Some(OauthClient::Credentials(credentials)) => Some(credentials),
+            // A login was reported as a mistake.
+            Some(OauthClient::Login(_)) | None => None,
+        });
         let is_bundled = matches!(card, Some(CardSource::Bundled));
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
             self.error(at.node.key(), mistakes::pin_of_bundled());

@@ -4,19 +4,51 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::web::is_in_the_open;
-use super::{Validator, mistakes};
+use super::{Validator, mistakes, optional};
 use crate::config::reference::Template;
+use crate::config::scalars::OneOrMany;
 use crate::config::{
-    At, ClientAuth, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format,
+    At, ClientAuth, ClientCredentials, Dialect, LoginClient, NodeId, OauthClient,
+    ResourceParameter, Scalar, SealKey, Secret, file_format,
 };
 use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
+
+/// What a section `auth` belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuthPlace {
+    /// An MCP server on the network.
+    Server,
+    /// One behind a unix socket, whose address leads to no issuer.
+    Socket,
+    /// An A2A agent.
+    Agent,
+}
+
+/// Whether a person logs in for the client. An agent without a secret lacks it: no person can log
+/// in for one.
+fn is_login(oauth: &file_format::BackendOauth, place: AuthPlace) -> bool {
+    match oauth.login {
+        Some(_) => true,
+        None => {
+            place == AuthPlace::Server
+                && oauth.client_secret.is_none()
+                && oauth.private_key.is_none()
+        }
+    }
+}
+
+fn is_no_id(id: &str) -> bool {
+    id.is_empty() || id.chars().any(char::is_control)
+}
 
 impl Validator<'_> {
     /// Adds a static token to `headers`, or returns the client that fetches tokens. The address of
@@ -27,8 +59,8 @@ impl Validator<'_> {
         section: Option<&At<file_format::BackendAuth>>,
         headers: &mut HeaderMap,
         url: Option<&Url>,
-        is_socket: bool,
-    ) -> Option<Option<Arc<ClientCredentials>>> {
+        place: AuthPlace,
+    ) -> Option<Option<OauthClient>> {
         let Some(At { value: auth, node }) = section else { return Some(None) };
         if headers.contains_key(header::AUTHORIZATION) {
             self.error(node.key(), mistakes::auth_twice());
@@ -44,8 +76,17 @@ impl Validator<'_> {
                 }
                 Some(None)
             }
+            (None, Some(oauth)) if is_login(&oauth.value, place) => {
+                self.check_place_of_login(oauth.node, url, place);
+                let client = self.login_client(oauth)?;
+                Some(Some(OauthClient::Login(Arc::new(client))))
+            }
             (None, Some(oauth)) => {
-                self.client_credentials(oauth, is_socket).map(|oauth| Some(Arc::new(oauth)))
+                for (key, node) in self.present_keys(oauth.node, &["issuer", "resource", "tls"]) {
+                    self.error(node.key(), mistakes::only_with_login(key));
+                }
+                let client = self.client_credentials(oauth, place == AuthPlace::Socket)?;
+                Some(Some(OauthClient::Credentials(Arc::new(client))))
             }
         }
     }
@@ -107,6 +148,86 @@ impl Validator<'_> {
         })
     }
 
+    /// Checks that a person can log in at the server, and that the tokens stay between it and the
+    /// bridge.
+    fn check_place_of_login(&self, node: NodeId, url: Option<&Url>, place: AuthPlace) {
+        match place {
+            AuthPlace::Agent => self.error(node.key(), mistakes::login_on_agent()),
+            AuthPlace::Socket => self.error(node.key(), mistakes::login_on_socket()),
+            AuthPlace::Server if url.is_some_and(is_in_the_open) => {
+                self.error(node.key(), mistakes::login_in_the_open());
+            }
+            AuthPlace::Server => {}
+        }
+    }
+
+    fn login_client(
+        &self,
+        At { value: oauth, node: _ }: &At<file_format::BackendOauth>,
+    ) -> Option<LoginClient> {
+        let id =
+            optional(&oauth.client_id, |at| self.open_text(at.node, &at.value.0, Dialect::Own))?;
+        if let (Some(at), true) = (&oauth.client_id, id.as_deref().is_some_and(is_no_id)) {
+            return self.refuse(at.node, mistakes::bad_client_id());
+        }
+        let secret = match (&oauth.client_secret, &oauth.private_key) {
+            (Some(_), Some(key)) => {
+                return self.refuse(key.node.key(), mistakes::secret_or_key());
+            }
+            (Some(secret), None) => {
+                Some(self.secret(secret.node, &secret.value.0, "client_secret")?.into())
+            }
+            (None, Some(key)) => Some(self.private_key(key)?),
+            (None, None) => None,
+        };
+        let shows = match (&oauth.private_key, &oauth.client_secret, &oauth.client_auth) {
+            (Some(_), _, _) => Shows::Signed,
+            (None, None, _) => Shows::Nothing,
+            (None, Some(_), Some(At { value: ClientAuth::Post, .. })) => Shows::InBody,
+            (None, Some(_), _) => Shows::InHeader,
+        };
+        let warning = "the login travels without TLS; write https://";
+        let issuer = optional(&oauth.issuer, |at| self.private_url(at, warning))?;
+        let token_url = optional(&oauth.token_url, |at| self.private_url(at, warning))?;
+        let resource = match oauth.resource.as_ref().map(|at| at.value.as_str()) {
+            None => ResourceParameter::ByBackend,
+            Some("off") => ResourceParameter::Off,
+            Some(text) => ResourceParameter::Text(text.to_owned()),
+        };
+        let tls = self.server_tls(oauth.tls.as_ref(), Dialect::Own, issuer.as_deref())?;
+        let scopes = oauth.scopes.iter().flat_map(|list| &list.value);
+        Some(LoginClient {
+            id,
+            secret,
+            shows,
+            is_chosen: oauth.client_auth.is_some() || shows != Shows::InHeader,
+            issuer,
+            scopes: scopes.map(|at| at.value.clone()).collect(),
+            audience: oauth.audience.as_ref().map(|at| at.value.clone()),
+            resource,
+            token_url,
+            tls,
+        })
+    }
+
+    /// The keys of `seal_key`.
+    pub(super) fn seal_keys(&self, section: Option<&At<OneOrMany>>) -> Option<Vec<SealKey>> {
+        let Some(At { value: OneOrMany(list), .. }) = section else { return Some(Vec::new()) };
+        list.iter().map(|at| self.seal_key(at)).collect()
+    }
+
+    fn seal_key(&self, at: &At<String>) -> Option<SealKey> {
+        let text = self.secret(at.node, &at.value, "seal_key")?;
+        let bytes = BASE64_STANDARD.decode(text.expose_secret()).ok();
+        match bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
+            Some(key) => Some(SealKey(key)),
+            None => {
+                let template = Template::parse(&at.value, Dialect::Own).ok();
+                self.outside(template.as_ref(), || self.refuse(at.node, mistakes::seal_key()))
+            }
+        }
+    }
+
     fn private_key(&self, at: &At<Scalar>) -> Option<Secret> {
         let (pem, template) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
         for line in pem.lines().filter(|line| line.len() > 16 && !line.starts_with('-')) {
@@ -128,7 +249,7 @@ impl Validator<'_> {
     ) -> Option<String> {
         let at = self.needed(node, at, mistakes::no_client_id(cure))?;
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
-        if id.is_empty() || id.chars().any(char::is_control) {
+        if is_no_id(&id) {
             return self.refuse(at.node, mistakes::bad_client_id());
         }
         Some(id)

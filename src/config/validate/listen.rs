@@ -44,7 +44,8 @@ impl Validator<'_> {
                 if map.tcp.is_none() && map.unix.is_none() {
                     self.missing::<()>(*node, mistakes::listens_nowhere());
                 }
-                Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
+                let public_url = optional(&map.public_url, |at| self.public_url(at))?;
+                Some(Listen { unix, tls: tls?, hosts, public_url, ..on(tcp?) })
             }
         }
     }
@@ -113,6 +114,17 @@ impl Validator<'_> {
             return self.refuse(at.node, mistakes::host_name(&at.value));
         }
         Some(text)
+    }
+
+    /// The address of the bridge for browsers: an origin, as the bridge serves no path below
+    /// another one.
+    fn public_url(&self, at: &At<String>) -> Option<Url> {
+        let text = self.open_text(at.node, &at.value, Dialect::Own)?;
+        let url = self.checked_url(at.node, &text, &text)?;
+        if url.path() != "/" || url.query().is_some() {
+            return self.refuse(at.node, mistakes::public_url(&text));
+        }
+        Some(url)
     }
 
     pub(super) fn auth(&self, section: Option<&At<Auth>>, listen: Option<&Listen>) -> Auth {
@@ -188,5 +200,5 @@ impl Validator<'_> {
 
 /// A listener on these addresses only.
 fn on(tcp: Vec<SocketAddr>) -> Listen {
-    Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
+    Listen { tcp, unix: None, tls: None, hosts: Vec::new(), public_url: None, by_default: false }
 }

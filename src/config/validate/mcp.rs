@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::auth::AuthPlace;
 use super::program::{ProgramDefaults, ProgramKeys, StartKeys};
 use super::web::is_socket;
 use super::{Defaults, Inherited, Validator, everybody_reads, mistakes};
@@ -96,7 +97,8 @@ impl Validator<'_> {
             Some(_) => HttpTransport::Streamable,
         };
         let auth = entry.auth.as_ref();
-        let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), socket.is_some());
+        let place = if socket.is_some() { AuthPlace::Socket } else { AuthPlace::Server };
+        let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), place);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, url.as_deref());
         let (url, oauth, tls) = (url.filter(|_| headers_valid)?, oauth?, tls?);
         let listen = entry.listen.as_ref().is_none_or(|at| at.value);

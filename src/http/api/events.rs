@@ -18,9 +18,11 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
+use super::logins::Login;
 use super::sight::Sight;
 use super::{Api, ApiRequest, App, Caller, HandlerResult, approvals, response, runs, status};
 use crate::calls::changes::{Announcement, Change, ChangeText};
+use crate::logins::LoginView;
 use crate::model::AppName;
 use crate::model::maps::HashMap;
 use crate::run_store::RunStore;
@@ -47,8 +49,16 @@ struct Look {
     at: Instant,
     app: Arc<App>,
     daemon: Part,
-    backends: BTreeMap<String, Part>,
+    backends: Parts,
+    /// The logins at backends, for the operator alone.
+    logins: Parts,
 }
+
+/// Parts of the state, by the names of their backends.
+type Parts = BTreeMap<String, Part>;
+
+/// The digests of parts.
+type Digests = BTreeMap<String, Digest>;
 
 /// A part of the state, as an event that all streams share.
 #[derive(Debug)]
@@ -61,6 +71,13 @@ impl Part {
     fn new(name: &str, state: &impl Serialize) -> Self {
         let text = written(state);
         Self { digest: Sha256::digest(&text).into(), event: event(name, &text) }
+    }
+
+    /// A login. That a request has used it is no change: each call would be news otherwise.
+    fn login(view: LoginView) -> Self {
+        let unused = LoginView { last_used: None, ..view.clone() };
+        let text = written(&Login::from(view));
+        Self { event: event("login", &text), ..Self::new("login", &Login::from(unused)) }
     }
 }
 
@@ -111,7 +128,10 @@ impl Look {
         let daemon = Part::new("status", &status::daemon(api, caller, &backends));
         let parts = backends.iter().map(|one| (one.name.clone(), Part::new("backend", one)));
         let backends = parts.collect();
-        Self { at: Instant::now(), app: Arc::clone(&caller.app), daemon, backends }
+        let views = if caller.is_operator { api.facts.logins.list() } else { Vec::new() };
+        let logins = views.into_iter().map(|view| (view.backend.to_string(), Part::login(view)));
+        let app = Arc::clone(&caller.app);
+        Self { at: Instant::now(), app, daemon, backends, logins: logins.collect() }
     }
 
     fn is_fresh(&self, caller: &Caller, age: Duration) -> bool {
@@ -131,7 +151,8 @@ struct Feed {
     /// each of a thousand streams.
     daemon: Digest,
     /// The digest of each backend's state that was sent last.
-    backends: BTreeMap<String, Digest>,
+    backends: Digests,
+    logins: Digests,
     look: Interval,
     sent: Instant,
 }
@@ -150,7 +171,8 @@ impl Api {
             changes: self.runs.calls.changes.subscribe(),
             ready: VecDeque::new(),
             daemon: Digest::default(),
-            backends: BTreeMap::new(),
+            backends: Digests::new(),
+            logins: Digests::new(),
             look,
             sent: Instant::now(),
             api: self.clone(),
@@ -249,20 +271,31 @@ impl Feed {
         if look.daemon.digest != self.daemon {
             self.ready.push_back(look.daemon.event.clone());
         }
-        for (name, part) in &look.backends {
-            if self.backends.get(name) != Some(&part.digest) {
-                self.ready.push_back(part.event.clone());
-            }
-        }
+        self.ready.extend(changed(&self.backends, &look.backends));
         for name in self.backends.keys().filter(|name| !look.backends.contains_key(*name)) {
             let removed = serde_json::json!({ "name": name, "state": "removed" });
             self.ready.push_back(event("backend", &written(&removed)));
         }
+        self.ready.extend(changed(&self.logins, &look.logins));
+        for name in self.logins.keys().filter(|name| !look.logins.contains_key(*name)) {
+            let removed = serde_json::json!({ "backend": name, "state": "removed" });
+            self.ready.push_back(event("login", &written(&removed)));
+        }
         self.daemon = look.daemon.digest;
-        let parts = look.backends.iter();
-        self.backends = parts.map(|(name, part)| (name.clone(), part.digest)).collect();
+        self.backends = digests(&look.backends);
+        self.logins = digests(&look.logins);
         Some(())
     }
+}
+
+/// The events of the parts that differ from what was sent.
+fn changed(sent: &Digests, parts: &Parts) -> Vec<Bytes> {
+    let news = parts.iter().filter(|(name, part)| sent.get(*name) != Some(&part.digest));
+    news.map(|(_, part)| part.event.clone()).collect()
+}
+
+fn digests(parts: &Parts) -> Digests {
+    parts.iter().map(|(name, part)| (name.clone(), part.digest)).collect()
 }
 
 /// The event of a change; `None` if what has changed is forgotten already.

@@ -21,10 +21,11 @@ use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::registry::Snapshot;
 use crate::clock;
+use crate::logins::LoginState;
 use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
 use crate::metrics::{
-    AnswerClass, Connections, Label as _, ListenerConnections, Requests, RouteKind, TokenKind, Way,
-    page, process,
+    AnswerClass, Connections, Label as _, ListenerConnections, RefreshOutcome, Requests, RouteKind,
+    TokenKind, Way, page, process,
 };
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::{AppName, BackendName, Ending};
@@ -75,6 +76,7 @@ impl Api {
         let groups = [
             backends(runs, &handles),
             calls(runs, &handles),
+            self.of_logins(&handles),
             approvals(runs),
             self.injected(reader),
             self.of_runtimes(reader),
@@ -111,6 +113,40 @@ impl Api {
                 "injected_tokens",
                 "The same in tokens, by estimate: one for every four bytes",
                 costs(&apps, |cost| cost.tokens),
+            ),
+        ]
+    }
+
+    /// The logins at backends; nothing where there are none.
+    fn of_logins(&self, handles: &[(BackendName, Arc<BackendHandle>)]) -> Vec<Row> {
+        let logins = &self.facts.logins;
+        let names = handles.iter().map(|(name, _)| name.as_str());
+        let needed: Vec<(&str, bool)> =
+            names.clone().map(|name| (name, logins.needs_login(name))).collect();
+        let states: Vec<(&str, LoginState)> =
+            names.clone().filter_map(|name| Some((name, logins.view(name)?.state))).collect();
+        if states.is_empty() && !needed.iter().any(|(_, needed)| *needed) {
+            return Vec::new();
+        }
+        let refreshes: Vec<_> = names
+            .filter(|name| states.iter().any(|(with_login, _)| with_login == name))
+            .filter_map(|name| Some((name, logins.refreshes(name)?)))
+            .collect();
+        vec![
+            Row::new(
+                "logins",
+                "1 for the present state of the login at the backend",
+                each_by([BACKEND, STATE], &states, |state| one_of(*state)),
+            ),
+            Row::new(
+                "login_refreshes",
+                "Exchanges of the login's refresh token",
+                each_by([BACKEND, RefreshOutcome::NAME], &refreshes, Clone::clone),
+            ),
+            Row::new(
+                "login_needed",
+                "Whether the backend needs a person to log in",
+                each(BACKEND, &needed, |needed| ConstGauge::new(f64::from(*needed))),
             ),
         ]
     }

@@ -66,7 +66,7 @@ mod tests {
     use schemars::generate::SchemaSettings;
 
     use super::*;
-    use crate::http::api::{approvals, backends, ready, runs, status, trust};
+    use crate::http::api::{approvals, backends, logins, ready, runs, status, trust};
 
     /// The schemas of the types that are serialized, by their names in the document.
     fn schemas() -> Map<String, Value> {
@@ -90,6 +90,11 @@ mod tests {
             SchemaGenerator::subschema_for::<approvals::ApprovalList>,
             SchemaGenerator::subschema_for::<approvals::Decide>,
             SchemaGenerator::subschema_for::<SignInLink>,
+            SchemaGenerator::subschema_for::<logins::LoginList>,
+            SchemaGenerator::subschema_for::<logins::LoginRequest>,
+            SchemaGenerator::subschema_for::<logins::LoginBegun>,
+            SchemaGenerator::subschema_for::<logins::LoginEnd>,
+            SchemaGenerator::subschema_for::<logins::PastedAddress>,
             SchemaGenerator::subschema_for::<runs::CallTexts<'_>>,
         ] {
             add(&mut generator);

@@ -284,6 +284,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let error = backend.last_error.as_deref();
     let target = &handle.rules.target;
     let why = match &snapshot.last_failure {
+        Some(_) if caller.is_operator && backend.needs.is_some() => cures::login(name),
         Some(failure) if caller.is_operator => capitalised(&failure.cure(target)),
         Some(_) => "The operator of the bridge sees what to do".to_owned(),
         None => String::new(),
@@ -352,7 +353,11 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     ];
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
-    cases.map(|(message, cure)| case(name, message, cure)).collect()
+    let logins = api.facts.logins.problems(name).into_iter().map(|problem| {
+        let for_apps = "There is something wrong with the bridge's login there.";
+        (guarded(Some(problem.message), for_apps), problem.cure.into())
+    });
+    cases.chain(logins).map(|(message, cure)| case(name, message, cure)).collect()
 }
 
 /// What is odd about an agent, as the status has it in the words for its reader. What is odd about

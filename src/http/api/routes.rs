@@ -46,6 +46,10 @@ pub enum Handler {
     Page,
     SignIn,
     SignOut,
+    /// Sends a browser to the issuer at which a person logs in.
+    StartLogin,
+    /// Takes what the issuer sends the browser back with.
+    LoginReturn,
     /// Makes a link to sign in.
     Link,
     FollowLink,
@@ -128,6 +132,16 @@ pub static ROUTES: &[OwnRoute] = &[
     post("/v1/approvals/{id}", |api, incoming| Box::pin(api.decide(incoming)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
+    get("/v1/logins", Api::list_logins),
+    post("/v1/logins/{backend}", |api, incoming| Box::pin(api.begin_login(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    delete("/v1/logins/{backend}", |api, incoming| Box::pin(api.end_login(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
+    post("/v1/logins/{backend}/callback", |api, incoming| Box::pin(api.paste_login(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
     get("/v1/events", Api::events),
     route("POST", "/v1/sign-in-links", Handler::Link, Access::AppOrOperator, RouteKind::Own),
     mcp("POST").traced("/mcp"),
@@ -140,6 +154,10 @@ pub static ROUTES: &[OwnRoute] = &[
     page("POST", "/sign-in", Handler::SignIn),
     page("GET", "/sign-in", Handler::FollowLink),
     page("POST", "/sign-out", Handler::SignOut),
+    // The exchange of a code has a task, which outlives a browser that goes away.
+    page("GET", "/oauth/start/{ticket}", Handler::StartLogin).access(Access::Navigation),
+    page("GET", "/oauth/callback", Handler::LoginReturn).access(Access::Navigation),
+    page("GET", "/oauth/client.json", Handler::Open(Api::client_metadata)),
 ];
 
 type Str = &'static str;
@@ -167,6 +185,10 @@ const fn get_later(path: Str, handler: ApiHandler) -> OwnRoute {
 /// For apps alone, unless the table says otherwise.
 const fn post(path: Str, handler: ApiHandler) -> OwnRoute {
     route("POST", path, Handler::Api(handler), Access::App, RouteKind::Own)
+}
+
+const fn delete(path: Str, handler: ApiHandler) -> OwnRoute {
+    route("DELETE", path, Handler::Api(handler), Access::App, RouteKind::Own)
 }
 
 const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> OwnRoute {

@@ -151,6 +151,9 @@ pub(crate) struct Backend {
     /// `connecting`, `starting`, `ready`, `idle`, `degraded`, `down` or `disabled`. An agent is
     /// `ready` if its endpoint would answer a call, and `degraded` if it would not.
     pub(crate) state: String,
+    /// What it needs of a person: `login` (`mantyx-bridge login NAME`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) needs: Option<String>,
     /// Since when it has this state.
     #[serde(default)]
     pub(crate) since: Option<String>,
@@ -373,12 +376,14 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
     } else {
         None
     };
+    let needs_login = api.facts.logins.needs_login(name.as_str());
     let (breaker, wait) = backend.breaker.state();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
         state: snapshot.phase.as_str().to_owned(),
+        needs: if needs_login { Some("login".to_owned()) } else { None },
         since,
         queued: snapshot.start == Some(StartStage::Queued),
         last_output,

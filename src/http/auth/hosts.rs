@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use url::Url;
+
 use crate::model::San;
 use crate::tls::certificate::Facts;
 
@@ -41,6 +43,17 @@ impl Hosts {
             hosts.add("https", name.clone());
         }
         hosts
+    }
+
+    /// These names and that of the operator's `public_url`.
+    pub fn and_public(mut self, url: Option<&Url>) -> Self {
+        if let Some(url) = url
+            && let Some(host) = url.host_str()
+        {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            self.add(url.scheme(), format!("{}{port}", host.to_ascii_lowercase()));
+        }
+        self
     }
 
     fn add(&mut self, scheme: &str, name: String) {

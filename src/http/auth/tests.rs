@@ -53,7 +53,7 @@ fn tcp() -> ClientInfo {
 #[track_caller]
 fn browser(pairs: &[(&str, &str)], expected: &Result<(), AuthRefusal>) {
     let request = request("/v1/status", headers(pairs));
-    assert_eq!(authenticator(Auth::Token).check_browser(&request, &tcp()), *expected);
+    assert_eq!(authenticator(Auth::Token).check_browser(Access::App, &request, &tcp()), *expected);
 }
 
 #[test]
@@ -85,10 +85,13 @@ fn two_hosts_and_another_authority_are_refused() {
     two.append(header::HOST, "evil.com".parse().unwrap());
     let authenticator = authenticator(Auth::Token);
     let plain = request("/v1/status", two);
-    assert_eq!(authenticator.check_browser(&plain, client), Err(AuthRefusal::NoHost));
+    assert_eq!(authenticator.check_browser(Access::App, &plain, client), Err(AuthRefusal::NoHost));
     let one = headers(&[("host", "127.0.0.1:7717")]);
     let absolute = request("http://evil.com/v1/status", one);
-    assert_eq!(authenticator.check_browser(&absolute, client), Err(AuthRefusal::ForeignHost));
+    assert_eq!(
+        authenticator.check_browser(Access::App, &absolute, client),
+        Err(AuthRefusal::ForeignHost)
+    );
 }
 
 #[test]
@@ -288,4 +291,24 @@ fn removed_app_is_refused_at_once() {
     known(&authenticator, &hr, None, Ok("hr"));
     reload.send_replace(settings(&[app("billing", "t0ken-one")]));
     known(&authenticator, &hr, None, Err(AuthRefusal::NoToken));
+}
+
+#[test]
+fn navigation_from_an_issuer_reaches_the_routes_of_a_login_alone() {
+    let check = |access: Access, pairs: &[(&str, &str)]| {
+        let all = [&[("host", "127.0.0.1:7717"), ("referer", "https://issuer.test/")], pairs];
+        let request = request("/oauth/callback", headers(&all.concat()));
+        authenticator(Auth::Token).check_browser(access, &request, &tcp())
+    };
+    let navigation = [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    assert_eq!(check(Access::Navigation, &navigation), Ok(()));
+    assert_eq!(check(Access::Anyone, &navigation), Err(AuthRefusal::CrossOrigin));
+    let mut framed = navigation;
+    framed[2].1 = "iframe";
+    assert_eq!(check(Access::Navigation, &framed), Err(AuthRefusal::CrossOrigin));
+    assert_eq!(check(Access::Navigation, &navigation[..1]), Err(AuthRefusal::CrossOrigin));
 }

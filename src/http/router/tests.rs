@@ -47,6 +47,7 @@ fn own_routes() {
     check_own("POST", "/v1/backends/fs/refresh", "/v1/backends/{name}/refresh", "fs");
     check_own("GET", "/v1/runs/run%5F1", "/v1/runs/{id}", "run_1");
     check_wrong_method("GET", "/v1/specs/inject", "POST");
+    check_wrong_method("GET", "/v1/logins/notion", "POST, DELETE");
     check_wrong_method("POST", "/", "GET, HEAD");
     check_wrong_method("DELETE", "/v1/runs", "GET, HEAD, POST");
     check_wrong_method("GET", "/v1/approvals/a", "POST");

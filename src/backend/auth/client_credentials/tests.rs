@@ -255,6 +255,6 @@ fn the_name_of_a_server() {
         ("https://rs/mcp/", "https://rs/mcp/"),
         ("https://rs/mcp?a=b#c", "https://rs/mcp"),
     ] {
-        assert_eq!(canonical(&Url::parse(url).unwrap()), name);
+        assert_eq!(resource_name(&Url::parse(url).unwrap()), name);
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fake_http::{Agent, Reply, Seen};
+use crate::http_client;
 
 /// A server that has these documents; `BASE` in them is its own address.
 async fn server(documents: &[(&'static str, Value)]) -> Agent {
@@ -20,7 +21,8 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
 
 async fn found(agent: &Agent, metadata: Option<&str>) -> Result<(Endpoint, Shows), IssueError> {
     let url = agent.url.join("mcp").unwrap();
-    let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
+    let challenge =
+        Challenge { url, metadata: metadata.map(str::to_owned), scope: None, error: None };
     find(&Clients::new(None, None, http_client::new()), &challenge).await
 }
 
@@ -134,8 +136,7 @@ async fn metadata_that_cannot_be_used_says_why() {
     let error = found(&agent, Some("http://idp.test/meta")).await.unwrap_err();
     assert!(error.text.contains("`resource_metadata`"), "{}", error.text);
     agent.stop().await;
-    let gone =
-        Challenge { url: Url::parse("http://127.0.0.1:1/").unwrap(), metadata: None, scope: None };
+    let gone = Challenge::silent(Url::parse("http://127.0.0.1:1/").unwrap());
     assert!(find(&Clients::new(None, None, http_client::new()), &gone).await.unwrap_err().passes);
 }
 
@@ -170,7 +171,7 @@ async fn a_server_on_a_unix_socket_is_asked_over_it() {
     let socket = std::env::temp_dir().join("mantyx-bridge-no-such-socket");
     let base = victim.url.join("mcp").unwrap();
     let clients = Clients::new(Some(&base), None, http_client::new()).on_socket(Some(&socket));
-    let challenge = Challenge { url: base, metadata: None, scope: None };
+    let challenge = Challenge::silent(base);
     assert!(find(&clients, &challenge).await.unwrap_err().passes);
     assert!(victim.seen().is_empty(), "what is at this name is another: {:?}", victim.seen());
 }

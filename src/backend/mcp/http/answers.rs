@@ -15,8 +15,9 @@ pub(super) const ENCODING_CURE: &str = "the bridge asks for none (`Accept-Encodi
 /// What a status means.
 pub(super) fn hint(status: StatusCode) -> &'static str {
     match status {
+        // The cure says which: a login, or a credential in the configuration.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            ": the server wants another authorization; set `auth` or `headers` in the configuration"
+            ": the server wants another authorization"
         }
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             ": there is no MCP server at this `url`"

@@ -407,14 +407,14 @@ async fn redirects_stay_with_their_origin() {
 }
 
 #[tokio::test]
-async fn errors_name_the_cure_and_no_secret() {
+async fn errors_name_the_refusal_and_no_secret() {
     let server = server(|seen| {
         let key = seen.header("x-api-key").unwrap_or_default().to_owned();
         response(401, &[("www-authenticate", "Bearer")], &format!("bad key\u{1b}[2J {key}"))
     })
     .await;
     let why = try_dial(&server.url).await.unwrap_err();
-    assert!(why.contains("HTTP 401") && why.contains("headers"), "{why}");
+    assert!(why.contains("HTTP 401") && why.contains("another authorization"), "{why}");
     assert!(!why.contains(SECRET), "{why}");
     assert_eq!(server.count("initialize"), 0, "another handshake would not help");
 

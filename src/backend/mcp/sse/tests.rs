@@ -323,7 +323,7 @@ async fn a_stream_that_names_no_address_is_given_up() {
     let silent = format!("{HEAD}: nothing\n\n");
     assert_eq!(why(&silent).await, "its event stream names no address for messages");
     let refused = "HTTP/1.1 401 x\r\ncontent-length: 0\r\n\r\n";
-    assert!(why(refused).await.contains("set `auth` or `headers`"));
+    assert!(why(refused).await.contains("wants another authorization"));
 }
 
 #[tokio::test]

@@ -5,13 +5,15 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::{check, environment, parse};
-use crate::config::{A2a, ClientCredentials, Config, Credential, Mantyx, Mcp, Target, Upstream};
+use crate::config::{
+    A2a, ClientCredentials, Config, Credential, Mantyx, Mcp, OauthClient, Target, Upstream,
+};
 use crate::oauth::endpoint::Shows;
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
     match &backend.unwrap().target {
-        Target::Mcp(Mcp::Http { oauth: Some(oauth), .. }) => oauth,
+        Target::Mcp(Mcp::Http { oauth: Some(OauthClient::Credentials(oauth)), .. }) => oauth,
         Target::A2a(A2a { oauth: Some(oauth), .. }) => oauth,
         other => panic!("{other:?}"),
     }

@@ -75,6 +75,10 @@ pub(super) fn pin(name: &str) -> String {
     format!("`mantyx-bridge trust {name}` shows what changed, and how to accept it.")
 }
 
+pub(super) fn login(name: &str) -> String {
+    format!("Log in: `mantyx-bridge login {name}`")
+}
+
 pub(super) fn degraded(why: &str) -> String {
     format!("{why}. The bridge still offers its last good tools, and asks again.")
 }

@@ -35,6 +35,30 @@ function actionButton(one, { title, verb, cutsOff }, word) {
   return button;
 }
 
+/** Begins a login at the issuer of a backend's tokens, and goes there. The bridge's page comes back at its end. */
+function loginButton(one, word) {
+  const button = make("button", "chip warn-chip", "Log in");
+  button.type = "button";
+  button.setAttribute("aria-label", `Log in ${one.name}`);
+  button.onclick = async () => {
+    button.disabled = true;
+    say(word, "");
+    try {
+      const response = await fetch(`/v1/logins/${one.name}`, { method: "POST", headers: keyed() });
+      const answer = await response.json();
+      if (response.ok) location.assign(answer.url);
+      else say(word, answer.message);
+    } catch {
+      say(word, "The bridge was not reached.");
+    } finally {
+      button.disabled = false;
+    }
+  };
+  return button;
+}
+
+const needsLogin = (one) => one.needs === "login";
+
 const TRY = { title: "Try now", verb: "refresh" };
 const REFRESH = { title: "Refresh", verb: "refresh" };
 const ENABLE = { title: "Enable", verb: "enable" };
@@ -59,7 +83,8 @@ function doctorButton(name) {
 function toolbar(one, actions, ...others) {
   const word = make("span", "bad-word", "");
   word.setAttribute("role", "status");
-  return make("p", "actions", ...actions.map((action) => actionButton(one, action, word)), ...others, word);
+  const login = needsLogin(one) && state.status.operator ? loginButton(one, word) : "";
+  return make("p", "actions", login, ...actions.map((action) => actionButton(one, action, word)), ...others, word);
 }
 
 /** What may cure a backend's problem: the actions, and another look where that is of use. */
@@ -73,6 +98,6 @@ function allActions(one) {
   const isOff = one.state === "disabled";
   const operators = state.status.operator ? [RESTART, DISABLE] : [];
   const made = toolbar(one, isOff ? (state.status.operator ? [ENABLE] : []) : [isWell(one) ? REFRESH : TRY, ...operators]);
-  made.says = JSON.stringify(["actions", one.name, isOff, isWell(one), one.callsInFlight, state.status.operator]);
+  made.says = JSON.stringify(["actions", one.name, isOff, isWell(one), one.needs, one.callsInFlight, state.status.operator]);
   return made;
 }

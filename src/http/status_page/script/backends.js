@@ -139,6 +139,7 @@ function drawBackends() {
     const action = isOff && !state.status.operator ? "" : actionButton(one, isOff ? ENABLE : isWell(one) ? REFRESH : TRY, word);
     const how = [one.kind, one.transport, one.protocolVersion].filter(Boolean).join(" · ");
     const stale = one.stale && !isOff ? make("span", "soft", " stale tools") : null;
+    const needs = needsLogin(one) && !isOff ? make("span", "chip warn-chip", "needs a login") : null;
     const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls rejected");
     const problem = problems.get(one.name);
     const last = one.lastCall
@@ -147,7 +148,7 @@ function drawBackends() {
     const { calls, errors, p95 } = measured(one.name);
     const row = make("tr", "",
       cell("", make("span", "", make("strong", "", backendLink(one.name)), make("br"), make("small", "soft how", how))),
-      cell("", make("span", "", dot(one.state), age(one), stale, breaker, strip(one.name))),
+      cell("", make("span", "", dot(one.state), age(one), needs, stale, breaker, strip(one.name))),
       cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
       cell("Tokens", tokens.has(one.name) ? tokens.get(one.name).toLocaleString() : "", "number"),
       cell("In flight", String(one.callsInFlight), `number ${one.callsInFlight ? "" : "none"}`),
@@ -169,7 +170,7 @@ function whyRow(one, problem) {
   const why = cell("", content, "why");
   why.colSpan = at("backends").tHead.rows[0].cells.length;
   const row = make("tr", "why-row", why);
-  row.says = JSON.stringify([one.name, problem, state.status.operator]);
+  row.says = JSON.stringify([one.name, problem, one.needs, state.status.operator]);
   return row;
 }
 

@@ -72,7 +72,7 @@ function drawProblem(problem) {
   const made = make("div", "problem",
     make("p", "", make("strong", "", one ? backendLink(problem.subject) : problem.subject), ": ", prose(problem.message)),
     make("p", "soft", cure(problem.cure)), one ? remedies(one, problem, isWell(one) ? [] : [TRY]) : null);
-  made.says = JSON.stringify([problem, one?.state, state.status.operator]);
+  made.says = JSON.stringify([problem, one?.state, one?.needs, state.status.operator]);
   return made;
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::backend::peer::{PermissionCheck, Progress, ReadPermission};
-use crate::config::ClientCredentials;
+use crate::config::{ClientCredentials, OauthClient};
 use crate::model::rights::CallRefusal;
 use crate::model::{CallRequest, Permission};
 use crate::oauth::endpoint::Shows;
@@ -98,7 +98,7 @@ async fn lost_session_that_looks_like_a_refused_token_replaces_no_token() {
             headers: HeaderMap::new(),
             socket: None,
             transport: HttpTransport::Streamable,
-            oauth: Some(Arc::new(oauth)),
+            oauth: Some(OauthClient::Credentials(Arc::new(oauth))),
             tls: None,
             listen: false,
         };
