@@ -139,7 +139,7 @@ impl<'e> Target<'e> {
         block_on(async {
             let until = Instant::now() + PATIENCE;
             loop {
-                let Ok(text) = client.get("/v1/status", client.operator()).await else {
+                let Ok(text) = client.view("/v1/status").await else {
                     return no_daemon();
                 };
                 let status: Status = parse(&text)?;

@@ -65,6 +65,9 @@ pub(super) fn connect(settings: &Settings, config: Option<&Path>, env: &Environm
         _ => add_to_file(product, &entry, settings.yes, env)?,
     }
     print(&format!("{} has the bridge as `{NAME}`; start it again to see it.\n", product.title()))?;
+    if let Some(condition) = product.condition() {
+        complain(&format!("note: {condition}"));
+    }
     tell_of_own_servers(product, &entry, env);
     tell_of_daemon(&Place::Configured(contact));
     Ok(())
@@ -99,7 +102,13 @@ fn agree_to_run(command: &[String], yes: bool) -> Outcome {
 
 fn add_to_file(product: Product, entry: &Entry, yes: bool, env: &Environment) -> Outcome {
     let Some((path, key)) = product.json_file(env) else {
-        return Err(failures::client_absent(product.title(), product.places(env)));
+        return Err(match product.foreign_file(env) {
+            Some(path) => {
+                let text = format!("put this into {}:\n{}", path.display(), entry.toml());
+                failures::client_without_command(product.title(), product.program(), text)
+            }
+            None => failures::client_absent(product.title(), product.places(env)),
+        });
     };
     let file = OwnFile::read(&path, json::EMPTY)?;
     let value = entry.json(product);
@@ -126,6 +135,23 @@ fn write(path: &Path, file: &OwnFile, edited: &Edited, yes: bool) -> Outcome {
         complain(&format!("note: the earlier file is {}", backup.display()));
     }
     Ok(())
+}
+
+/// Takes the entry out of the file, with what `connect` has made for it: the list, if the file had
+/// none before, and the file, if there was none.
+fn remove_from_file(path: &Path, key: &str, yes: bool) -> Outcome {
+    let file = OwnFile::read(path, json::EMPTY)?;
+    let edited = json::without_server(&file.text, key, NAME)
+        .map_err(|why| failures::by_hand(path.display(), why, NAME))?;
+    let Some(edited) = edited else { return Ok(()) };
+    let before = file.backup();
+    if before.is_none() && json::is_empty_list(&edited.text, key) {
+        print(&format!("{} has nothing but this entry, and is removed.\n", path.display()))?;
+        agree("Remove this file? ", yes)?;
+        return file.remove();
+    }
+    let restored = before.and_then(|before| json::restored(&file.text, &edited, key, &before));
+    write(path, &file, &restored.unwrap_or(edited), yes)
 }
 
 /// Names the servers that the program has itself: its model would have each of their tools twice.
@@ -200,14 +226,15 @@ pub(super) fn disconnect(settings: &Disconnection, env: &Environment) -> Outcome
         }
         _ => {
             let Some((path, key)) = product.json_file(env) else {
-                return Err(failures::client_absent(title, product.places(env)));
+                return Err(match product.foreign_file(env) {
+                    Some(path) => {
+                        let text = format!("remove [mcp_servers.{NAME}] from {}", path.display());
+                        failures::client_without_command(title, product.program(), text)
+                    }
+                    None => failures::client_absent(title, product.places(env)),
+                });
             };
-            let file = OwnFile::read(&path, json::EMPTY)?;
-            let edited = json::without_server(&file.text, key, NAME)
-                .map_err(|why| failures::by_hand(path.display(), why, NAME))?;
-            if let Some(edited) = edited {
-                write(&path, &file, &edited, settings.yes)?;
-            }
+            remove_from_file(&path, key, settings.yes)?;
         }
     }
     print(&format!("{title} has the bridge no longer.\n"))

@@ -8,6 +8,7 @@ mod doctor;
 mod import;
 mod init;
 pub(crate) mod laptop;
+mod operator;
 mod run;
 mod status;
 mod words;

@@ -39,6 +39,12 @@ impl Entry {
         Ok(Self { command: own.unwrap_or_else(|| "mantyx-bridge".to_owned()), args, config })
     }
 
+    /// The entry as Codex writes it. A JSON text is a TOML text in double quotes.
+    pub(super) fn toml(&self) -> String {
+        let [command, args] = [json!(self.command), json!(self.args)];
+        format!("[mcp_servers.{NAME}]\ncommand = {command}\nargs = {args}\n")
+    }
+
     /// The entry as this program writes it.
     pub(super) fn json(&self, product: Product) -> Value {
         let mut entry = json!({ "command": self.command, "args": self.args });
@@ -61,12 +67,7 @@ pub(in crate::cli) fn print(
         Some(key) => {
             print_json(&format!("{:#}\n", json!({ key: { NAME: entry.json(product) } })))?;
         }
-        // A JSON text is a TOML text in double quotes.
-        None => print_text(&format!(
-            "[mcp_servers.{NAME}]\ncommand = {}\nargs = {}\n",
-            json!(entry.command),
-            json!(entry.args)
-        ))?,
+        None => print_text(&entry.toml())?,
     }
     let title = product.title();
     if let Some(file) = product.file(env) {

@@ -114,6 +114,11 @@ impl Product {
         if is_there { Some((file, key)) } else { None }
     }
 
+    /// Its file, if that is no JSON: only the program itself changes it.
+    pub(super) fn foreign_file(self, env: &Environment) -> Option<PathBuf> {
+        if self.json_key().is_none() { self.file(env) } else { None }
+    }
+
     /// Where the program was looked for.
     pub(super) fn places(self, env: &Environment) -> String {
         let program = format!("the command `{}`", self.program());
@@ -149,6 +154,18 @@ impl Product {
             }
         }
         Some(words.into_iter().map(str::to_owned).collect())
+    }
+
+    /// What a person needs to know before the program starts the bridge.
+    pub(super) fn condition(self) -> Option<&'static str> {
+        match self {
+            Self::Gemini => Some(
+                "Gemini CLI starts MCP servers only in folders that you trust; it asks when you \
+                 start `gemini` in one. In any other folder, `gemini mcp list` shows the bridge as \
+                 Disabled",
+            ),
+            _ => None,
+        }
     }
 
     /// Its command that removes the entry.

@@ -13,6 +13,8 @@ use crate::state_dir::open_file;
 
 /// No list of servers is larger; the largest files that have one keep a person's whole history.
 const MAX_BYTES: u64 = 16 << 20;
+/// Why a file is not written over.
+const CHANGED: &str = "another program has changed it meanwhile; run the command again";
 /// The end of a backup's name.
 const BACKUP: &str = "before-mantyx-bridge";
 
@@ -63,8 +65,7 @@ impl OwnFile {
             Err(why) => return Err(failed(why)),
         };
         if now.is_some_and(|now| now != self.text) {
-            let why = "another program has changed it meanwhile; run the command again";
-            return Err(failed(why.to_owned()));
+            return Err(failed(CHANGED.to_owned()));
         }
         let backup = match &self.about {
             Some(_) if keeps_backup => {
@@ -76,6 +77,20 @@ impl OwnFile {
         };
         self.write(&self.path, text).map_err(|error| failed(plain(&error)))?;
         Ok(backup)
+    }
+
+    /// The text that the file had before this program changed it last, if its backup is there.
+    pub(in crate::cli) fn backup(&self) -> Option<String> {
+        contents(&self.beside(BACKUP)).ok().map(|(text, _)| text)
+    }
+
+    /// Removes the file, unless another program has changed it since it was read.
+    pub(in crate::cli) fn remove(&self) -> Outcome {
+        let (text, _) = contents(&self.path).map_err(|why| unchanged(&self.path, &why))?;
+        if text != self.text {
+            return Err(unchanged(&self.path, CHANGED));
+        }
+        fs::remove_file(&self.path).map_err(|error| unchanged(&self.path, &plain(&error)))
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {

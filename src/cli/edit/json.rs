@@ -110,6 +110,51 @@ pub(in crate::cli) fn without_server(
     Ok(Some(Edited { text: edited, splice }))
 }
 
+/// Whether `text` has nothing but the empty list `key`: no other member, and no comment.
+pub(in crate::cli) fn is_empty_list(text: &str, key: &str) -> bool {
+    let list = format!("{{{}:{{}}}}", Value::from(key));
+    without_spaces(split_mark(text).1) == list
+}
+
+/// The change that takes the whole list `key` out of `text`, where `edited` has emptied it and the
+/// file had none `before` the entry was added; `None` if the list stays.
+///
+/// What the file had before is restored to the byte if nothing else was changed since: the library
+/// breaks a map on one line into several.
+pub(in crate::cli) fn restored(
+    text: &str,
+    edited: &Edited,
+    key: &str,
+    before: &str,
+) -> Option<Edited> {
+    if tree(before).ok()?.contains_key(key) {
+        return None;
+    }
+    let mut expected = tree(&edited.text).ok()?;
+    let list = expected.remove(key)?;
+    if list.as_object().is_none_or(|servers| !servers.is_empty()) {
+        return None;
+    }
+    let mut cut = changed(&edited.text, |root| {
+        root.get(key)?.remove();
+        Some(())
+    })
+    .ok()?;
+    if tree(&cut).as_ref() != Ok(&expected) {
+        return None;
+    }
+    let earlier = without_spaces(split_mark(before).1);
+    let is_same = earlier.is_empty() || earlier == without_spaces(split_mark(&cut).1);
+    if is_same && tree(before).as_ref() == Ok(&expected) {
+        cut = before.to_owned();
+    }
+    Some(Edited { splice: Splice::between(text, &cut), text: cut })
+}
+
+fn without_spaces(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
 /// Comments and trailing commas, as the editors of these files take them, and nothing else.
 const FORM: ParseOptions = ParseOptions {
     allow_comments: true,

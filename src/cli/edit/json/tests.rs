@@ -78,6 +78,48 @@ fn file_that_is_no_list_of_servers_is_refused_without_its_words() {
     }
 }
 
+/// What `disconnect` makes of `text` after `connect`; `None`: the list stays.
+fn text_after_removal(text: &str) -> Option<String> {
+    let added = with_server(text, "mcpServers", "bridge", &entry()).unwrap().text;
+    let emptied = without_server(&added, "mcpServers", "bridge").unwrap().unwrap();
+    Some(restored(&added, &emptied, "mcpServers", text)?.text)
+}
+
+#[test]
+fn list_that_was_made_for_the_entry_goes_with_it() {
+    for text in ["{\n  \"theme\": \"dark\" /* why */\n}\n", "{\"a\": {\"b\": 1}}", "{}", "", "\n"] {
+        for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+            assert_eq!(text_after_removal(&text).as_ref(), Some(&text));
+        }
+    }
+    for text in ["{\"mcpServers\": {}}", "{\n  \"mcpServers\": {\n    \"a\": {}\n  }\n}\n"] {
+        assert_eq!(text_after_removal(text), None, "{text}");
+    }
+}
+
+#[test]
+fn list_goes_while_what_changed_since_stays() {
+    let before = "{\n  \"theme\": \"dark\"\n}\n";
+    let added = with_server(before, "mcpServers", "bridge", &entry()).unwrap().text;
+    let changed = added.replace("dark\"", "light\" // mine");
+    let emptied = without_server(&changed, "mcpServers", "bridge").unwrap().unwrap();
+    let edited = restored(&changed, &emptied, "mcpServers", before).unwrap();
+    assert!(edited.text.contains("\"light\" // mine"), "{}", edited.text);
+    assert!(!edited.text.contains("mcpServers"), "{}", edited.text);
+    let with_another = added.replace("\"bridge\"", "\"other\": {}, \"bridge\"");
+    let emptied = without_server(&with_another, "mcpServers", "bridge").unwrap().unwrap();
+    assert!(restored(&with_another, &emptied, "mcpServers", before).is_none());
+}
+
+#[test]
+fn list_alone_is_told_from_a_file_with_more() {
+    assert!(is_empty_list("{\n  \"mcpServers\": {}\n}\n", "mcpServers"));
+    for text in ["{\"mcpServers\": {\"a\": {}}}", "{\"mcpServers\": {}, \"b\": 1}", "{}"] {
+        assert!(!is_empty_list(text, "mcpServers"), "{text}");
+    }
+    assert!(!is_empty_list("{\"mcpServers\": {/* mine */}}", "mcpServers"));
+}
+
 #[test]
 fn absent_server_is_not_removed() {
     assert!(
