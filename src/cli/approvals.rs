@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use self::choice::{Choice, chosen};
+use self::choice::{Choice, whole_id};
 use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, away};
 use super::waiting::{self, list, question_of, text_of};
 use super::{Client, Failure, Outcome, Place, parse, print_json, print_page};
@@ -143,8 +143,8 @@ pub(super) async fn decide(
     let client = Client::new(place)?;
     let Request { choice, id, fields, reason, json: own_json } = Request::new(decision);
     let approvals = list(&client).await?.approvals;
-    let chosen_id = chosen(&approvals, choice, id.as_deref(), program)?;
-    let approval = approvals.iter().find(|approval| approval.id == chosen_id);
+    let full_id = whole_id(&approvals, choice, id.as_deref(), program)?;
+    let approval = approvals.iter().find(|approval| approval.id == full_id);
     // If it is no such question, the daemon says what it is.
     let question = approval.and_then(question_of).filter(|_| choice == Choice::Answer);
     let schema = question.as_ref().and_then(|question| question.get("requestedSchema"));
@@ -153,7 +153,7 @@ pub(super) async fn decide(
         Some(schema) => question::typed(schema, &fields).map_err(Failure::Usage)?,
         None => "null".to_owned(),
     };
-    let segment: String = url::form_urlencoded::byte_serialize(chosen_id.as_bytes()).collect();
+    let segment: String = url::form_urlencoded::byte_serialize(full_id.as_bytes()).collect();
     let (verb, reason) = (choice.verb(), json!(reason));
     let body = format!(r#"{{"decision":"{verb}","reason":{reason},"content":{content}}}"#);
     let path = format!("/v1/approvals/{segment}");
@@ -165,10 +165,10 @@ pub(super) async fn decide(
     let mut page = Page::default();
     page.note(PLAIN, format!("the {kind} of {name} is {state}"));
     // Without its whole id, the person has not said which call was meant.
-    if id.is_none_or(|id| id != chosen_id)
+    if id.is_none_or(|id| id != full_id)
         && let Some(arguments) = approval.and_then(|approval| approval.arguments_text.as_deref())
     {
-        page.verbatim(PLAIN, &format!("  {chosen_id}: {arguments}"));
+        page.verbatim(PLAIN, &format!("  {full_id}: {arguments}"));
     }
     print_page(&page)
 }

@@ -38,7 +38,7 @@ pub(super) struct Settings {
     json: bool,
 }
 
-/// A call that was given up.
+/// How far a call has come when its person gives it up.
 #[derive(Debug, Default)]
 struct Progress {
     /// The id of a long call, which continues.

@@ -44,8 +44,10 @@ pub(super) async fn check(client: &Client) -> Outcome {
         page.note(BAD, format!("{}: it is down", backend.name));
     }
     print_page(&page)?;
-    let is_well = status.daemon.problems.is_empty() && silent.is_empty();
-    if is_well { Ok(()) } else { Err(Failure::Failed(String::new())) }
+    if status.daemon.problems.is_empty() && silent.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(String::new()))
 }
 
 /// The backends that are down, and that no problem is about: a monitor must not take them for well.

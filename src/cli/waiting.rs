@@ -91,7 +91,7 @@ pub(super) async fn announce<T>(
     belongs: impl Fn(&Shown) -> bool,
     waits: &mut Option<String>,
 ) -> T {
-    let mut announced = HashSet::default();
+    let mut ids = HashSet::default();
     loop {
         sleep(LOOK).await;
         // Whoever waits for the call hears of a daemon that is gone.
@@ -100,7 +100,7 @@ pub(super) async fn announce<T>(
         *waits = None;
         for approval in own {
             *waits = Some(approval.id.clone());
-            if announced.insert(approval.id.clone()) {
+            if ids.insert(approval.id.clone()) {
                 complain(&announcement(program, approval, may_decide));
             }
         }

@@ -44,7 +44,7 @@ impl Choice {
 /// # Errors
 ///
 /// Several may be meant, or nothing waits; the message lists those that do.
-pub(super) fn chosen(
+pub(super) fn whole_id(
     all: &[Shown],
     choice: Choice,
     id: Option<&str>,
@@ -130,7 +130,7 @@ mod tests {
     struct Case {
         choice: Choice,
         id: Option<&'static str>,
-        chosen: &'static str,
+        whole: &'static str,
     }
 
     #[test]
@@ -143,19 +143,20 @@ mod tests {
         ]);
         use Choice::{Answer, Approve, Deny};
         let cases = [
-            Case { choice: Approve, id: None, chosen: "apr_ab1" },
-            Case { choice: Answer, id: None, chosen: "apr_ac1" },
-            Case { choice: Deny, id: Some("apr_ac"), chosen: "apr_ac1" },
-            Case { choice: Deny, id: Some("ab"), chosen: "apr_ab1" },
-            Case { choice: Deny, id: Some("apr_ab2"), chosen: "apr_ab2" },
-            Case { choice: Approve, id: Some("b"), chosen: "apr_b" },
-            Case { choice: Approve, id: Some("apr_zz"), chosen: "apr_zz" },
-            Case { choice: Approve, id: Some(""), chosen: "" },
+            Case { choice: Approve, id: None, whole: "apr_ab1" },
+            Case { choice: Answer, id: None, whole: "apr_ac1" },
+            Case { choice: Deny, id: Some("apr_ac"), whole: "apr_ac1" },
+            Case { choice: Deny, id: Some("ab"), whole: "apr_ab1" },
+            Case { choice: Deny, id: Some("apr_ab2"), whole: "apr_ab2" },
+            Case { choice: Approve, id: Some("b"), whole: "apr_b" },
+            Case { choice: Approve, id: Some("apr_zz"), whole: "apr_zz" },
+            Case { choice: Approve, id: Some(""), whole: "" },
         ];
-        for Case { choice, id, chosen: expected } in cases {
-            let id_chosen = chosen(&all, choice, id, "mantyx-bridge");
-            let Ok(id_chosen) = id_chosen else { panic!("{id:?}: {id_chosen:?}") };
-            assert_eq!(id_chosen, expected, "{choice:?} {id:?}");
+        for Case { choice, id, whole } in cases {
+            match whole_id(&all, choice, id, "mantyx-bridge") {
+                Ok(text) => assert_eq!(text, whole, "{choice:?} {id:?}"),
+                Err(failure) => panic!("{id:?}: {failure:?}"),
+            }
         }
     }
 
@@ -163,13 +164,13 @@ mod tests {
     fn ambiguous_id_is_refused_with_the_candidates() {
         let all = approvals(&["apr_ab1 call waiting", "apr_ab2 question waiting"]);
         for id in [Some("apr_ab"), None] {
-            let refusal = chosen(&all, Choice::Deny, id, "mantyx-bridge");
+            let refusal = whole_id(&all, Choice::Deny, id, "mantyx-bridge");
             let Err(Failure::Usage(text)) = refusal else { panic!("{refusal:?}") };
             for line in ["mantyx-bridge deny apr_ab1  (fs_rm of fs, app a: {})", "deny apr_ab2"] {
                 assert!(text.contains(line), "{text}");
             }
         }
-        let nothing = chosen(&[], Choice::Approve, None, "mantyx-bridge");
+        let nothing = whole_id(&[], Choice::Approve, None, "mantyx-bridge");
         assert!(matches!(nothing, Err(Failure::Failed(text)) if text.contains("--watch")));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::page::Paper;
+use crate::http::api::approvals::ApprovalList;
 
 #[test]
 fn whole_arguments_of_calls_that_wait() {

@@ -34,7 +34,7 @@ pub(super) async fn watch(place: &Place, json: bool, program: &str) -> Outcome {
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
-    let mut is_away = false;
+    let mut away = false;
     loop {
         let look = async {
             tick.tick().await;
@@ -46,16 +46,16 @@ pub(super) async fn watch(place: &Place, json: bool, program: &str) -> Outcome {
         };
         match answer {
             Ok(list) => {
-                if is_away {
-                    is_away = false;
+                if away {
+                    away = false;
                     tell_of_daemon("back", "the daemon is back", json)?;
                 }
                 show(news.take(list.approvals), json, program)?;
             }
             // The daemon may come back, with another port or token.
             Err(Failure::Failed(why)) => {
-                if !is_away {
-                    is_away = true;
+                if !away {
+                    away = true;
                     tell_of_daemon("away", &format!("the daemon is away: {why}"), json)?;
                 }
                 client = Client::new(place).unwrap_or(client);

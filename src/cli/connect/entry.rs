@@ -27,16 +27,16 @@ impl Entry {
         app: Option<&str>,
         env: &Environment,
     ) -> Outcome<Self> {
-        let config = absolute(find(config, env)?)?;
-        // `./bridge.yaml` becomes a path with a dot in it.
-        let config: PathBuf = config.components().collect();
-        let mut args = vec!["mcp".to_owned(), "-c".to_owned(), config.display().to_string()];
+        // `./bridge.yaml` becomes a path with a dot in it, which `components` leaves out.
+        let path: PathBuf = absolute(find(config, env)?)?.components().collect();
+        let mut args = vec!["mcp".to_owned(), "-c".to_owned(), path.display().to_string()];
         if let Some(app) = app {
             args.extend(["--app".to_owned(), app.to_owned()]);
         }
         // The program's PATH may be another one than that of this shell.
         let own = env.own_program.as_ref().map(|path| path.display().to_string());
-        Ok(Self { command: own.unwrap_or_else(|| "mantyx-bridge".to_owned()), args, config })
+        let command = own.unwrap_or_else(|| "mantyx-bridge".to_owned());
+        Ok(Self { command, args, config: path })
     }
 
     /// The entry as Codex writes it. A JSON text is a TOML text in double quotes.

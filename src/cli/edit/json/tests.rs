@@ -9,16 +9,16 @@ fn entry() -> Value {
 }
 
 #[track_caller]
-fn check_added(text: &str) -> Edited {
-    let edited = with_server(text, "mcpServers", "bridge", &entry());
-    let edited = edited.unwrap_or_else(|why| panic!("{why}: {text:?}"));
-    let (front, back) = text.split_at(edited.splice.at);
-    let back = back.strip_prefix(edited.splice.old.as_str()).unwrap();
-    assert_eq!(edited.text, format!("{front}{}{back}", edited.splice.new));
-    assert!(!edited.splice.new.contains("canary"), "no other server is shown: {:?}", edited.splice);
-    let removed = without_server(&edited.text, "mcpServers", "bridge").unwrap().unwrap();
+fn check_added(text: &str) -> Edit {
+    let edit = with_server(text, "mcpServers", "bridge", &entry());
+    let edit = edit.unwrap_or_else(|why| panic!("{why}: {text:?}"));
+    let (front, back) = text.split_at(edit.splice.at);
+    let back = back.strip_prefix(edit.splice.old.as_str()).unwrap();
+    assert_eq!(edit.text, format!("{front}{}{back}", edit.splice.new));
+    assert!(!edit.splice.new.contains("canary"), "no other server is shown: {:?}", edit.splice);
+    let removed = without_server(&edit.text, "mcpServers", "bridge").unwrap().unwrap();
     assert!(!removed.splice.old.contains("canary"), "{:?}", removed.splice);
-    edited
+    edit
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn server_is_added_and_every_other_byte_stays() {
         texts.push(format!("\u{feff}{text}"));
     }
     for text in texts {
-        let edited = check_added(&text);
-        assert_eq!(edited.text.starts_with(BOM), text.starts_with(BOM));
+        let edit = check_added(&text);
+        assert_eq!(edit.text.starts_with(BOM), text.starts_with(BOM));
         if text.contains("\r\n") && text.contains('{') {
-            assert!(!edited.text.replace("\r\n", "").contains('\n'), "{:?}", edited.text);
+            assert!(!edit.text.replace("\r\n", "").contains('\n'), "{:?}", edit.text);
         }
     }
 }
@@ -51,10 +51,10 @@ fn server_is_added_and_every_other_byte_stays() {
 fn server_of_the_same_name_is_replaced() {
     let text =
         "{\n  \"mcpServers\": {\n    \"bridge\": {\"command\": \"old\"},\n    \"b\": {}\n  }\n}\n";
-    let edited = with_server(text, "mcpServers", "bridge", &entry()).unwrap();
-    assert_eq!(tree(&edited.text).unwrap()["mcpServers"]["bridge"], entry());
-    let again = with_server(&edited.text, "mcpServers", "bridge", &entry()).unwrap();
-    assert_eq!(again.text, edited.text, "a second time changes nothing");
+    let edit = with_server(text, "mcpServers", "bridge", &entry()).unwrap();
+    assert_eq!(tree(&edit.text).unwrap()["mcpServers"]["bridge"], entry());
+    let again = with_server(&edit.text, "mcpServers", "bridge", &entry()).unwrap();
+    assert_eq!(again.text, edit.text, "a second time changes nothing");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn file_that_is_no_list_of_servers_is_refused_without_its_words() {
 fn text_after_removal(text: &str) -> Option<String> {
     let added = with_server(text, "mcpServers", "bridge", &entry()).unwrap().text;
     let emptied = without_server(&added, "mcpServers", "bridge").unwrap().unwrap();
-    Some(restored(&added, &emptied, "mcpServers", text)?.text)
+    Some(without_list(&added, &emptied, "mcpServers", text)?.text)
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn list_goes_while_what_changed_since_stays() {
     let added = with_server(before, "mcpServers", "bridge", &entry()).unwrap().text;
     let changed = added.replace("dark\"", "light\" // mine");
     let emptied = without_server(&changed, "mcpServers", "bridge").unwrap().unwrap();
-    let edited = restored(&changed, &emptied, "mcpServers", before).unwrap();
-    assert!(edited.text.contains("\"light\" // mine"), "{}", edited.text);
-    assert!(!edited.text.contains("mcpServers"), "{}", edited.text);
+    let edit = without_list(&changed, &emptied, "mcpServers", before).unwrap();
+    assert!(edit.text.contains("\"light\" // mine"), "{}", edit.text);
+    assert!(!edit.text.contains("mcpServers"), "{}", edit.text);
     let with_another = added.replace("\"bridge\"", "\"other\": {}, \"bridge\"");
     let emptied = without_server(&with_another, "mcpServers", "bridge").unwrap().unwrap();
-    assert!(restored(&with_another, &emptied, "mcpServers", before).is_none());
+    assert!(without_list(&with_another, &emptied, "mcpServers", before).is_none());
 }
 
 #[test]
