@@ -113,7 +113,7 @@ async fn id_may_be_cut_or_left_out_and_an_ambiguous_one_lists_the_candidates() {
     }
     waiting(&rig.bridge, 2).await;
     let common = ids[0].bytes().zip(ids[1].bytes()).take_while(|(a, b)| a == b).count();
-    let short = &ids[1][..=common];
+    let short = ids[1].get(..=common).expect("an id is ASCII");
     let denied = with(&rig, &["approvals", "deny", short, "--json"]).await.expect(OK).json();
     assert_eq!((&denied["id"], &denied["state"]), (&json!(ids[1]), &json!("denied")));
     with(&rig, &["deny"]).await.expect(OK);
