@@ -23,6 +23,7 @@ mod manual;
 mod mcp;
 mod open;
 mod page;
+mod place;
 mod run;
 mod secret;
 mod serve;
@@ -32,6 +33,7 @@ mod status;
 mod terminal;
 mod tools;
 mod trust;
+mod waiting;
 
 use std::io;
 use std::path::PathBuf;
@@ -40,12 +42,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::{ArgValueCandidates, Shell};
-use secrecy::SecretString;
 use serde::Serialize;
 use tracing::error;
 
 use self::client::{Client, Place, parse};
 pub use self::complete::complete;
+use self::place::{place_of, program};
 use self::signals::Stop;
 pub use self::signals::survive_hangup;
 use self::terminal::{complain, print, print_json, print_page};
@@ -89,6 +91,30 @@ struct Global {
     /// Logs more: once debug, twice trace
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
+}
+
+/// Whose backends and tools are shown.
+#[derive(Debug, Args)]
+struct View {
+    /// Shows what this app of bridge.yaml may use, in place of all that the operator sees
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+}
+
+impl View {
+    /// The client for this view. The operator needs no token of the app; anyone else does.
+    fn client(&self, global: &Global, env: &Environment, changes: bool) -> Outcome<Client> {
+        let Some(app) = &self.app else {
+            return Client::new(&place_of(global, env, None, changes)?);
+        };
+        if global.url.is_some() {
+            return Err(failures::app_with_url());
+        }
+        match Client::new(&place_of(global, env, None, changes)?) {
+            Ok(client) if client.is_operators() => Ok(client.with_view(app)),
+            Ok(_) | Err(_) => Client::new(&place_of(global, env, Some(app), changes)?),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -151,6 +177,8 @@ enum Command {
         /// Prints JSON, as GET /v1/status gives it, on one line
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        view: View,
     },
     /// Lists the tools that runs are given, under the names that the model sees, or shows one of
     /// them
@@ -170,6 +198,8 @@ enum Command {
         /// The runtime, by its name in bridge.yaml, where there are several
         #[arg(long, value_name = "NAME", requires = "form")]
         runtime: Option<String>,
+        #[command(flatten)]
+        view: View,
     },
     /// Calls a tool of the running daemon, as a run would
     ///
@@ -177,18 +207,7 @@ enum Command {
     /// Ctrl-C cancels the call, unless it continues in the bridge; then the command prints its id.
     #[command(after_help = "Examples:\n  mantyx-bridge call demo_add a=2 b=3\n  \
            mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
-    Call {
-        /// The name that the model sees; `mantyx-bridge tools` lists them
-        #[arg(add = ArgValueCandidates::new(complete::tools))]
-        tool: String,
-        /// The arguments, each KEY=VALUE, or all of them as a JSON object; `-` reads that from
-        /// stdin
-        #[arg(value_name = "KEY=VALUE|JSON")]
-        arguments: Vec<String>,
-        /// Prints the whole answer as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Call(call::Settings),
     /// Serves the tools of the running daemon as an MCP server, on stdin and stdout
     ///
     /// For clients that start their MCP servers themselves. All of them share the daemon's
@@ -216,6 +235,8 @@ enum Command {
     /// the arguments that are shown.
     #[command(after_help = include_str!("cli/examples/approvals.txt"))]
     Approvals(approvals::Settings),
+    #[command(flatten)]
+    Decide(approvals::Decision),
     /// Refreshes catalogs now, and shows the result
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
@@ -225,6 +246,8 @@ enum Command {
         /// Prints JSON: a list of backends as GET /v1/status has them
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        view: View,
     },
     /// Shows the tools and descriptions that backends have changed, and accepts them
     ///
@@ -331,9 +354,10 @@ impl Command {
     fn changes(&self) -> bool {
         matches!(
             self,
-            Self::Call { .. }
+            Self::Call(_)
                 | Self::Run(_)
                 | Self::Approvals(_)
+                | Self::Decide(_)
                 | Self::Trust(_)
                 | Self::Login(_)
                 | Self::Logout { .. }
@@ -371,11 +395,6 @@ impl From<io::Error> for Failure {
         }
     }
 }
-
-/// A hint for a command that changes something, while the file has mistakes.
-const NAME_IT: &str = "\nTo use the daemon that runs all the same: --url";
-/// A hint for a command that needs the daemon, while the file has mistakes.
-const UNTIL_THEN: &str = "\nA running daemon keeps its earlier configuration.";
 
 /// A value that a command needs, or why the command fails.
 type Outcome<T = ()> = Result<T, Failure>;
@@ -440,69 +459,6 @@ pub fn run() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The token for `--url`.
-fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<SecretString>> {
-    let Some(file) = &global.token_file else {
-        let token = env.filled_var("MANTYX_BRIDGE_TOKEN").map(SecretString::from);
-        // On a socket, the user may be known.
-        if token.is_none() && !url.starts_with("unix:") {
-            return Err(failures::no_token_given());
-        }
-        return Ok(token);
-    };
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
-    Ok(Some(text.trim().into()))
-}
-
-/// Refuses an address by which no daemon can be asked, without repeating a password in it.
-fn check_url(text: &str) -> Outcome {
-    let url = url::Url::parse(text).map_err(|_bad| failures::bad_url())?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(failures::user_in_url());
-    }
-    if !matches!(url.scheme(), "http" | "https" | "unix") {
-        return Err(failures::bad_url());
-    }
-    Ok(())
-}
-
-/// Where the daemon is, for `app` or the app that may use most. A command that `changes` something
-/// is refused if the daemon has to be found without the file that is there.
-fn place_of(
-    global: &Global,
-    env: &Environment,
-    app: Option<&str>,
-    changes: bool,
-) -> Outcome<Place> {
-    if let Some(url) = &global.url {
-        check_url(url)?;
-        let token = token(global, url, env)?;
-        return Ok(Place::Given { url: url.clone(), token });
-    }
-    let config = global.config.as_deref();
-    let errors = match find(config, env).and_then(|file| Contact::load(&file, env, app)) {
-        Ok(contact) => return Ok(Place::Configured(Box::new(contact))),
-        Err(errors) => errors,
-    };
-    // A daemon keeps running while its file is being edited.
-    let names_file = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let daemon = if !names_file && app.is_none() { Place::noted(env)? } else { None };
-    let Some(daemon) = daemon else {
-        let exists = find(config, env).is_ok_and(|file| file.exists());
-        let hint = if exists { UNTIL_THEN } else { "" };
-        return Err(Failure::Usage(format!("{errors}{hint}")));
-    };
-    if let (Ok(_), Place::Noted { url, .. }) = (find(config, env), &daemon) {
-        // The file may be another daemon's than the one that is found without it.
-        if changes {
-            return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
-        }
-        complain(&format!("note: {}; asking the daemon at {url}", errors.summary()));
-    }
-    Ok(daemon)
-}
-
 fn carry_out(cli: Cli) -> Outcome {
     let Cli { global, command } = cli;
     let env = Environment::of_process();
@@ -513,8 +469,9 @@ fn carry_out(cli: Cli) -> Outcome {
     }
     let config = global.config.as_deref();
     let changes = command.changes();
-    let place_of = |app: Option<&str>| place_of(&global, &env, app, changes);
-    let place = || place_of(None);
+    let place = || place_of(&global, &env, None, changes);
+    let client = |view: &View| view.client(&global, &env, changes);
+    let program = program(&global, &env);
     match command {
         Command::Serve => {
             // Before any other thread starts, since it changes environment variables.
@@ -530,26 +487,38 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(doctor::doctor(config, &env, &backends, json))
         }
         Command::Demo { runtime, stay } => block_on(demo::demo(&env, runtime, stay)),
-        Command::Status { check: true, .. } => block_on(status::check(&place()?)),
-        Command::Status { watch, json, .. } => block_on(status::status(&place()?, json, watch)),
-        Command::Tools { backend, form: Some(form), runtime, .. } => {
+        Command::Status { check: true, view, .. } => {
+            block_on(async { status::check(&client(&view)?).await })
+        }
+        Command::Status { watch, json, view, .. } => {
+            block_on(async { status::status(&client(&view)?, json, watch).await })
+        }
+        Command::Tools { backend, form: Some(form), runtime, view, .. } => {
             let names = [("backends", backend.as_deref()), ("runtime", runtime.as_deref())];
-            block_on(tools::block(&place()?, &form, names))
+            block_on(async { tools::block(&client(&view)?, &form, names).await })
         }
-        Command::Tools { backend, json, .. } => {
-            block_on(tools::tools(&place()?, backend.as_deref(), json))
+        Command::Tools { backend, json, view, .. } => {
+            block_on(async { tools::tools(&client(&view)?, backend.as_deref(), json).await })
         }
-        Command::Call { tool, arguments, json } => {
-            block_on(call::call(&place()?, &tool, &arguments, json))
+        Command::Call(settings) => {
+            let view = View { app: settings.app.clone() };
+            block_on(async { call::call(&client(&view)?, &settings, &program).await })
         }
         Command::Mcp { print: Some(product), app } => {
             connect::entry::print(product, config, app.as_deref(), &env)
         }
-        Command::Mcp { print: None, app } => block_on(mcp::mcp(place_of(app.as_deref())?)),
-        Command::Approvals(settings) => block_on(approvals::approvals(&place()?, settings)),
-        Command::Run(settings) => block_on(run::run(&place()?, settings)),
-        Command::Refresh { backend, json } => {
-            block_on(tools::refresh(&place()?, backend.as_deref(), json))
+        Command::Mcp { print: None, app } => {
+            block_on(mcp::mcp(place_of(&global, &env, app.as_deref(), changes)?))
+        }
+        Command::Approvals(settings) => {
+            block_on(approvals::approvals(&place()?, settings, &program))
+        }
+        Command::Decide(decision) => {
+            block_on(approvals::decide(&place()?, decision, false, &program))
+        }
+        Command::Run(settings) => block_on(run::run(&place()?, settings, &program)),
+        Command::Refresh { backend, json, view } => {
+            block_on(async { tools::refresh(&client(&view)?, backend.as_deref(), json).await })
         }
         Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
         Command::Login(arguments) => block_on(login::login(&place()?, arguments)),

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::check::places;
 use super::edit::file::OwnFile;
-use super::edit::{Edited, agree, shown, yaml};
+use super::edit::{Edit, agree, difference, yaml};
 use super::import::{Imported, is_refusal};
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, parse, print, secret};
 use crate::config::{Config, ConfigErrors, Contact, Environment, find, without_secrets};
@@ -87,25 +87,22 @@ impl<'e> Target<'e> {
     /// Refuses a change after which the file has a mistake that it did not have before. What is
     /// missing on this machine alone, such as a variable, is told, but for the secrets that will be
     /// kept with the change.
-    fn check(&self, edited: &Edited, secrets: &[(&str, &str)]) -> Outcome {
+    fn check(&self, edit: &Edit, secrets: &[(&str, &str)]) -> Outcome {
         let problems = |text: &str| match Config::parse(text, &self.path, self.env) {
             Ok(_) => Vec::new(),
             Err(errors) => errors.problems,
         };
-        let mut fresh = problems(&edited.text);
-        for before in problems(&self.file.text) {
-            fresh.retain(|now| (&now.path, &now.message) != (&before.path, &before.message));
+        let mut new_problems = problems(&edit.text);
+        for old in problems(&self.file.text) {
+            new_problems.retain(|new| (&new.path, &new.message) != (&old.path, &old.message));
         }
-        let (wrong, missing): (Vec<_>, Vec<_>) = fresh.into_iter().partition(is_refusal);
-        if !wrong.is_empty() {
-            let errors = ConfigErrors { file: self.shown_path(), problems: wrong };
+        let (mistakes, absences): (Vec<_>, Vec<_>) = new_problems.into_iter().partition(is_refusal);
+        if !mistakes.is_empty() {
+            let errors = ConfigErrors { file: self.shown_path(), problems: mistakes };
             return Err(failures::would_not_be_good(self.path.display(), errors));
         }
-        for problem in missing {
-            let will_be_kept = secrets
-                .iter()
-                .any(|(name, _)| problem.message.contains(&format!("${{secret:{name}}}")));
-            if will_be_kept {
+        for problem in absences {
+            if names_one_of(&problem.message, secrets) {
                 continue;
             }
             let cure = problem.cure.unwrap_or_default();
@@ -116,30 +113,29 @@ impl<'e> Target<'e> {
 
     /// Shows the change, asks, and makes it. Its secrets are kept first: a daemon reads the file as
     /// soon as it is written.
-    fn change(&self, edited: &Edited, yes: bool, imported: &Imported) -> Outcome {
-        self.check(edited, &imported.secrets())?;
+    fn change(&self, edit: &Edit, yes: bool, imported: &Imported) -> Outcome {
+        self.check(edit, &imported.secrets())?;
         let before = &self.file.text;
-        let change = shown(&self.shown_path(), before, &edited.splice, |lines| {
+        let change = difference(&self.shown_path(), before, &edit.splice, |lines| {
             without_secrets(before, lines)
         });
         print(&change)?;
         agree("Write this? ", yes)?;
         keep(imported, state_dir(&self.path, self.env).as_ref())?;
-        self.file.replace(&edited.text, false).map(drop)
+        self.file.replace(&edit.text, false).map(drop)
     }
 
     /// Says whether the daemon that runs with this file has taken the change: whether it `has` the
     /// backend `name`.
     fn report(&self, name: &str, has: bool) -> Outcome {
-        let running = match Contact::load(&self.path, self.env, None) {
-            Ok(contact) => Client::new(&Place::Configured(Box::new(contact))).ok(),
-            Err(_) => None,
+        let Ok(contact) = Contact::load(&self.path, self.env, None) else { return no_daemon() };
+        let Ok(client) = Client::new(&Place::Configured(Box::new(contact))) else {
+            return no_daemon();
         };
-        let Some(client) = running else { return no_daemon() };
         block_on(async {
             let until = Instant::now() + PATIENCE;
             loop {
-                let Ok(text) = client.get("/v1/status", client.operator()).await else {
+                let Ok(text) = client.view("/v1/status").await else {
                     return no_daemon();
                 };
                 let status: Status = parse(&text)?;
@@ -157,6 +153,11 @@ impl<'e> Target<'e> {
     }
 }
 
+/// Whether the message is about a secret that will be kept.
+fn names_one_of(message: &str, secrets: &[(&str, &str)]) -> bool {
+    secrets.iter().any(|(name, _)| message.contains(&format!("${{secret:{name}}}")))
+}
+
 fn no_daemon() -> Outcome {
     print("No daemon runs with this file: `mantyx-bridge serve` starts one.\n")
 }
@@ -164,7 +165,7 @@ fn no_daemon() -> Outcome {
 /// `mantyx-bridge add`.
 pub(super) fn add(settings: &Settings, config: Option<&Path>, env: &Environment) -> Outcome {
     let name = settings.name.as_str();
-    let entry = written_entry(settings)?;
+    let server = command_line_entry(settings)?;
     let target = Target::open(config, env)?;
     let file = target.path.display();
     if yaml::has_backend(&target.file.text, name) {
@@ -172,27 +173,32 @@ pub(super) fn add(settings: &Settings, config: Option<&Path>, env: &Environment)
     }
     let state = state_dir(&target.path, env);
     let mut imported = Imported::with_secrets_in(state.as_ref());
-    let servers = json!({ "mcpServers": { name: entry } }).to_string();
+    let servers = json!({ "mcpServers": { name: server } }).to_string();
     let here = absolute("command-line.json")?;
     imported.add(&here, &servers, env).map_err(Failure::Failed)?;
     let Some(entry) = imported.mcp.get(name).and_then(Value::as_object) else {
         return Err(match imported.mcp.keys().next() {
-            Some(instead) => failures::bad_server_name(name, instead),
+            Some(legal_name) => failures::bad_server_name(name, legal_name),
             None => Failure::Usage(imported.remarks(env)),
         });
     };
-    let edited = yaml::with_server(&target.file.text, name, entry)
+    let edit = yaml::with_server(&target.file.text, name, entry)
         .map_err(|why| failures::by_hand(file, why, yaml::section(name, entry)))?;
-    target.change(&edited, settings.yes, &imported)?;
+    target.change(&edit, settings.yes, &imported)?;
     complain(&imported.remarks(env));
-    if let Ok(config) = Config::load_what_resolves(&target.path, env) {
-        let own = format!("{name}: ");
-        let warnings = places::missing(&config);
-        for warning in warnings.iter().filter(|warning| warning.starts_with(&own)) {
+    warn_of_places(&target.path, name, env);
+    target.report(name, true)
+}
+
+/// Warns of what the program of this server lacks on this machine.
+fn warn_of_places(path: &Path, name: &str, env: &Environment) {
+    let Ok(config) = Config::load_what_resolves(path, env) else { return };
+    let subject = format!("{name}: ");
+    for warning in places::missing(&config) {
+        if warning.starts_with(&subject) {
             complain(&format!("warning: {warning}"));
         }
     }
-    target.report(name, true)
 }
 
 /// Keeps the secrets of the entries that are written.
@@ -215,7 +221,7 @@ pub(super) fn state_dir(config: &Path, env: &Environment) -> Option<StateDir> {
 }
 
 /// The entry as another program would have it, with the command line's secrets.
-fn written_entry(settings: &Settings) -> Outcome<Value> {
+fn command_line_entry(settings: &Settings) -> Outcome<Value> {
     let mut entry = Map::new();
     if let Some(url) = &settings.address {
         if !url.contains("://") && !url.starts_with("unix:") {
@@ -230,13 +236,7 @@ fn written_entry(settings: &Settings) -> Outcome<Value> {
         if !settings.header.is_empty() {
             return Err(failures::only_with("header", "a server at a URL"));
         }
-        // A path of bridge.yaml starts at the directory of that file, and this one here.
-        let is_path = program.contains('/') && !program.starts_with(['~', '$']);
-        let program = match absolute(program) {
-            Ok(path) if is_path => path.display().to_string(),
-            _ => program.clone(),
-        };
-        entry.insert("command".to_owned(), program.into());
+        entry.insert("command".to_owned(), command_path(program).into());
         entry.insert("args".to_owned(), args.into());
     }
     if let Some(directory) = &settings.cwd {
@@ -254,13 +254,26 @@ fn written_entry(settings: &Settings) -> Outcome<Value> {
     Ok(entry.into())
 }
 
+/// The program as bridge.yaml names it: a path there starts at the directory of that file, and one
+/// of the command line here.
+fn command_path(program: &str) -> String {
+    if !program.contains('/') || program.starts_with(['~', '$']) {
+        return program.to_owned();
+    }
+    absolute(program).map_or_else(|_| program.to_owned(), |path| path.display().to_string())
+}
+
 /// The names and the values of options; `None` if one of them has no name.
 fn pairs(options: &[String], separator: char) -> Option<Map<String, Value>> {
-    let pairs = options.iter().map(|option| {
+    let mut map = Map::new();
+    for option in options {
         let (name, value) = option.split_once(separator)?;
-        (!name.trim().is_empty()).then(|| (name.trim().to_owned(), value.trim().into()))
-    });
-    pairs.collect()
+        if name.trim().is_empty() {
+            return None;
+        }
+        map.insert(name.trim().to_owned(), value.trim().into());
+    }
+    Some(map)
 }
 
 /// `mantyx-bridge remove`.
@@ -268,13 +281,13 @@ pub(super) fn remove(removal: &Removal, config: Option<&Path>, env: &Environment
     let name = removal.name.as_str();
     let target = Target::open(config, env)?;
     let file = target.path.display();
-    let edited = yaml::without_backend(&target.file.text, name)
+    let change = yaml::without_backend(&target.file.text, name)
         .map_err(|why| failures::by_hand(file, why, name))?;
-    let Some(edited) = edited else {
+    let Some(edit) = change else {
         let names = yaml::backends(&target.file.text).join(", ");
         return Err(failures::no_backend(name, names));
     };
-    target.change(&edited, removal.yes, &Imported::default())?;
+    target.change(&edit, removal.yes, &Imported::default())?;
     target.report(name, false)
 }
 

@@ -1,136 +1,210 @@
-//! `mantyx-bridge approvals`: lists the calls that wait for a person, decides them, and answers the
-//! questions of their servers.
+//! `mantyx-bridge approvals`, `approve`, `answer` and `deny`: lists the calls that wait for a
+//! person, decides them, and answers the questions of their servers.
 //!
-//! Must not: decide a call that was not named.
+//! Must not: decide a call that was not named, unless no other one waits.
+
+mod choice;
+mod watch;
 
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use self::choice::{Choice, whole_id};
 use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, away};
+use super::waiting::{self, list, question_of, text_of};
 use super::{Client, Failure, Outcome, Place, parse, print_json, print_page};
 use crate::clock;
-use crate::http::api::approvals::{ApprovalList, Shown};
+use crate::http::api::approvals::Shown;
 use crate::model::loom::CONFIRMATION;
-use crate::model::{question, string_member};
+use crate::model::question;
 
 #[derive(Debug, Args)]
 pub(super) struct Settings {
     #[command(subcommand)]
     decision: Option<Decision>,
-    /// Prints JSON, as GET /v1/approvals gives it; of a decision, what became of the call's
-    /// question
-    #[arg(long, global = true)]
+    /// Prints JSON, as GET /v1/approvals gives it; with --watch, one object a line
+    #[arg(long)]
+    json: bool,
+    /// Shows each call as it begins to wait, and what becomes of it, until Ctrl-C
+    #[arg(long, short)]
+    watch: bool,
+}
+
+/// The decisions, which are commands of their own and of `approvals`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Decision {
+    /// Lets the bridge make a call that waits, with the arguments that `approvals` shows
+    #[command(after_help = include_str!("examples/approve.txt"))]
+    Approve(Approve),
+    /// Answers the question of a call's server
+    #[command(after_help = include_str!("examples/answer.txt"))]
+    Answer(Answer),
+    /// Refuses a call that waits: the model gets an error. Declines the question of a call's server
+    #[command(after_help = include_str!("examples/deny.txt"))]
+    Deny(Deny),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Approve {
+    /// The id in the list, or its first characters; may be left out if only one call waits
+    id: Option<String>,
+    /// Why, for the log and the audit log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Prints JSON: what became of the call's question
+    #[arg(long)]
     json: bool,
 }
 
-#[derive(Debug, Subcommand)]
-enum Decision {
-    /// Lets the bridge make the call, with the arguments that the list shows
-    #[command(after_help = "Example: mantyx-bridge approvals approve apr_6f1d0b7a52c94e83a1b0c2d4")]
-    Approve {
-        /// The id in the list
-        id: String,
-        /// Why, for the log and the audit log
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
-    },
-    /// Answers the question of the call's server
-    #[command(after_help = include_str!("examples/answer.txt"))]
-    Answer {
-        /// The id in the list
-        id: String,
-        /// A field that the list shows, and its value; several values of a list one by one. Or all
-        /// fields as JSON. For a question with a URL: none, once you have opened it
-        #[arg(value_name = "KEY=VALUE")]
-        fields: Vec<String>,
-    },
-    /// Refuses the call: the model gets an error. Declines the question of a call's server
-    #[command(after_help = "Example: mantyx-bridge approvals deny apr_6f1d0b7a52c94e83a1b0c2d4 \
-                            --reason 'Use the test server.'")]
-    Deny {
-        /// The id in the list
-        id: String,
-        /// Why, for the model
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
-    },
+#[derive(Debug, Args)]
+pub(super) struct Answer {
+    /// The id in the list, or its first characters; may be left out if only one question waits.
+    /// Behind it, a field that the list shows, and its value; several values of a list one by one.
+    /// Or all fields as JSON. For a question with a URL: none, once you have opened it
+    #[arg(value_name = "ID|KEY=VALUE")]
+    words: Vec<String>,
+    /// Prints JSON: what became of the question
+    #[arg(long)]
+    json: bool,
 }
 
-/// `mantyx-bridge approvals [approve ID | answer ID | deny ID]`.
-pub(super) async fn approvals(place: &Place, settings: Settings) -> Outcome {
-    let client = Client::new(place)?;
-    let mut content = None;
-    let (decision, id, reason) = match settings.decision {
+#[derive(Debug, Args)]
+pub(super) struct Deny {
+    /// The id in the list, or its first characters; may be left out if only one call waits
+    id: Option<String>,
+    /// Why, for the model
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Prints JSON: what became of the call's question
+    #[arg(long)]
+    json: bool,
+}
+
+/// A decision as the command line gives it.
+struct Request {
+    choice: Choice,
+    id: Option<String>,
+    fields: Vec<String>,
+    reason: Option<String>,
+    json: bool,
+}
+
+impl Request {
+    fn new(decision: Decision) -> Self {
+        match decision {
+            Decision::Approve(Approve { id, reason, json }) => {
+                Self { choice: Choice::Approve, id, fields: Vec::new(), reason, json }
+            }
+            Decision::Deny(Deny { id, reason, json }) => {
+                Self { choice: Choice::Deny, id, fields: Vec::new(), reason, json }
+            }
+            Decision::Answer(Answer { mut words, json }) => {
+                // No id has these characters.
+                let has_id = words.first().is_some_and(|word| !word.contains(['=', '{']));
+                let id = if has_id { Some(words.remove(0)) } else { None };
+                Self { choice: Choice::Answer, id, fields: words, reason: None, json }
+            }
+        }
+    }
+}
+
+/// `mantyx-bridge approvals`. `program` is the command line of this daemon.
+pub(super) async fn approvals(place: &Place, settings: Settings, program: &str) -> Outcome {
+    let Settings { decision, json, watch } = settings;
+    match decision {
+        Some(_) if watch => {
+            Err(Failure::Usage("--watch shows what waits, and decides nothing".to_owned()))
+        }
+        Some(decision) => decide(place, decision, json, program).await,
+        None if watch => watch::watch(place, json, program).await,
         None => {
-            let text = client.get("/v1/approvals", client.operator()).await?;
-            if settings.json {
+            let client = Client::new(place)?;
+            if json {
+                let text = client.get("/v1/approvals", client.operator()).await?;
                 return print_json(&format!("{text}\n"));
             }
-            let list: ApprovalList = parse(&text)?;
-            return print_page(&shown(&list.approvals, clock::now()));
+            print_page(&shown(&list(&client).await?.approvals, clock::now(), program))
         }
-        Some(Decision::Approve { id, reason }) => ("approve", id, reason),
-        Some(Decision::Deny { id, reason }) => ("deny", id, reason),
-        Some(Decision::Answer { id, fields }) => {
-            let text = client.get("/v1/approvals", client.operator()).await?;
-            let list: ApprovalList = parse(&text)?;
-            let question = list.approvals.iter().find(|one| one.id == id).and_then(question_of);
-            // If it is no such question, the daemon says what it is.
-            if let Some(schema) =
-                question.as_ref().and_then(|question| question.get("requestedSchema"))
-            {
-                content = Some(question::typed(schema, &fields).map_err(Failure::Usage)?);
-            }
-            ("answer", id, None)
-        }
-    };
-    let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    let reason = json!(reason);
+    }
+}
+
+/// `mantyx-bridge approve`, `answer` and `deny`.
+///
+/// The approvals are read to find out which one is meant; what becomes of it is decided by the
+/// daemon, for the whole id and nothing else. A call that begins to wait in between is not touched.
+pub(super) async fn decide(
+    place: &Place,
+    decision: Decision,
+    json: bool,
+    program: &str,
+) -> Outcome {
+    let client = Client::new(place)?;
+    let Request { choice, id, fields, reason, json: own_json } = Request::new(decision);
+    let approvals = list(&client).await?.approvals;
+    let full_id = whole_id(&approvals, choice, id.as_deref(), program)?;
+    let approval = approvals.iter().find(|approval| approval.id == full_id);
+    // If it is no such question, the daemon says what it is.
+    let question = approval.and_then(question_of).filter(|_| choice == Choice::Answer);
+    let schema = question.as_ref().and_then(|question| question.get("requestedSchema"));
     // As it was typed: a `Value` would lose digits.
-    let content = content.as_deref().unwrap_or("null");
-    let body = format!(r#"{{"decision":"{decision}","reason":{reason},"content":{content}}}"#);
-    let path = format!("/v1/approvals/{id}");
+    let content = match schema {
+        Some(schema) => question::typed(schema, &fields).map_err(Failure::Usage)?,
+        None => "null".to_owned(),
+    };
+    let segment: String = url::form_urlencoded::byte_serialize(full_id.as_bytes()).collect();
+    let (verb, reason) = (choice.verb(), json!(reason));
+    let body = format!(r#"{{"decision":"{verb}","reason":{reason},"content":{content}}}"#);
+    let path = format!("/v1/approvals/{segment}");
     let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
-    if settings.json {
+    if json || own_json {
         return print_json(&format!("{text}\n"));
     }
     let Shown { kind, state, name, .. } = parse(&text)?;
     let mut page = Page::default();
     page.note(PLAIN, format!("the {kind} of {name} is {state}"));
+    // Without its whole id, the person has not said which call was meant.
+    if id.is_none_or(|id| id != full_id)
+        && let Some(arguments) = approval.and_then(|approval| approval.arguments_text.as_deref())
+    {
+        page.verbatim(PLAIN, &format!("  {full_id}: {arguments}"));
+    }
     print_page(&page)
 }
 
-fn shown(all: &[Shown], now: SystemTime) -> Page {
+fn shown(all: &[Shown], now: SystemTime, program: &str) -> Page {
     let mut page = Page::default();
     let waiting: Vec<&Shown> = all.iter().filter(|one| one.state == "waiting").collect();
     for one in &waiting {
-        whole(one, now, &mut page);
+        whole(one, now, program, &mut page);
+        page.line(PLAIN, "");
     }
-    page.note(
-        PLAIN,
-        match waiting.is_empty() {
-            true => "No call waits for a person.",
-            false => "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT",
-        },
-    );
+    if waiting.is_empty() {
+        page.note(PLAIN, "No call waits for a person.");
+    } else {
+        page.note(PLAIN, format!("{program} approve ID, or deny ID --reason TEXT"));
+    }
     page
 }
 
+/// What is asked about: a tool of a backend, or what another runtime asks to be confirmed.
+fn subject(name: &str, backend: &str) -> String {
+    if backend == CONFIRMATION {
+        format!("confirmation of {name}")
+    } else {
+        format!("{name} of {backend}")
+    }
+}
+
 /// One waiting question with everything that the decision covers, however long it is.
-fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
+fn whole(one: &Shown, now: SystemTime, program: &str, page: &mut Page) {
     let run = one.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
     let since = away(&one.since, now);
     let remaining = away(&one.deadline, now);
     page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
-    let what = if backend == CONFIRMATION {
-        format!("confirmation of {name}")
-    } else {
-        format!("{name} of {backend}")
-    };
-    page.note(HEADING, format!("{what}, app {app}, {run}"));
+    page.note(HEADING, format!("{}, app {app}, {run}", subject(name, backend)));
     page.note(PLAIN, format!("asked {since} ago, expires in {remaining}"));
     if let Some(why) = &one.asked_again {
         page.note(BAD, why);
@@ -138,25 +212,15 @@ fn whole(one: &Shown, now: SystemTime, page: &mut Page) {
     // The daemon has already written out what a terminal does not show. Every space counts.
     page.verbatim(PLAIN, one.arguments_text.as_deref().unwrap_or_default());
     if let Some(asked) = question_of(one) {
-        asked_by_server(one, &asked, page);
+        asked_by_server(one, &asked, program, page);
     }
-    page.line(PLAIN, "");
-}
-
-/// What the server asks, if it does.
-fn question_of(one: &Shown) -> Option<Value> {
-    let question = one.question.as_ref()?.get();
-    // One that is nested too deep to be parsed has a `flaw`, and a message all the same.
-    let params = serde_json::from_str(question);
-    Some(params.unwrap_or_else(|_| json!({"message": string_member(question, "message")})))
 }
 
 /// The question of the call's server, with its fields and how to answer it.
-fn asked_by_server(one: &Shown, asked: &Value, page: &mut Page) {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    page.note(HEADING, format!("its server asks: {}", text(&asked["message"])));
+fn asked_by_server(one: &Shown, asked: &Value, program: &str, page: &mut Page) {
+    page.note(HEADING, format!("its server asks: {}", text_of(&asked["message"])));
     if asked["mode"] == "url" {
-        let url = text(&asked["url"]);
+        let url = text_of(&asked["url"]);
         page.note(PLAIN, format!("open {url}"));
         // As a browser reads it: the text may look like another host's.
         if let Some(host) = url::Url::parse(&url).ok().as_ref().and_then(url::Url::host_str) {
@@ -169,103 +233,12 @@ fn asked_by_server(one: &Shown, asked: &Value, page: &mut Page) {
         let mark = if required { "required " } else { "" };
         page.verbatim(PLAIN, &format!("  {name}: {mark}{field}"));
     }
-    match &one.flaw {
-        Some(flaw) => page.note(BAD, format!("It can only be denied: {flaw}.")),
-        None => {
-            let fields = if asked["mode"] == "url" { "" } else { " KEY=VALUE …" };
-            page.note(PLAIN, format!("mantyx-bridge approvals answer {}{fields}", one.id));
-        }
+    if let Some(flaw) = &one.flaw {
+        page.note(BAD, format!("It can only be denied: {flaw}."));
+    } else {
+        page.note(PLAIN, waiting::command(program, one));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    //! What a person reads before deciding.
-
-    use super::*;
-    use crate::cli::page::Paper;
-
-    #[test]
-    fn whole_arguments_of_calls_that_wait() {
-        let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
-        let text = r#"{"mayDecide":true,"approvals":[
-            {"id":"apr_1","state":"waiting","kind":"call","app":"a","runId":"run_1","toolUseId":"u","tool":"","argumentsSha256":"","name":"fs_rm","backend":"fs",
-             "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
-             "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
-            {"id":"apr_2","state":"waiting","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
-             "argumentsText":"{}","askedAgain":"Its tool has changed.","since":"2026-01-01T00:01:15.000Z",
-             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_3","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
-             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
-             "question":{"message":"Who\n\u202e?","requestedSchema":{"type":"object","required":["who"],"properties":{
-               "tags":{"type":"array","items":{"anyOf":[{"const":"a","title":"A"},{"const":"b"}]},"default":["a"]},
-               "who":{"type":"string","enum":["Ada","Bob"],"description":"A name"}}}},
-             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_4","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
-             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z","flaw":"its `url` is odd",
-             "question":{"message":"Go","mode":"url","url":"javascript:x"},
-             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_5","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
-             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
-             "question":{"message":"Go","mode":"url","url":"https://a.example@B.example\\@c"},
-             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_6","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
-             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z","flaw":"it is nested too deep",
-             "question":{"message":"Deep?","requestedSchema":DEEP},
-             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_0","state":"denied","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
-             "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
-             "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
-        let text = text.replace("DEEP", &format!("{}{}", "[".repeat(200), "]".repeat(200)));
-        let list: ApprovalList = parse(&text).unwrap_or_else(|error| panic!("{error:?}"));
-        let paper = Paper { colours: false, columns: Some(40) };
-        let expected = r#"apr_1
-fs_rm of fs, app a, run run_1
-asked 9s ago, expires in 4m 5s
-{"path":  "/srv"}
-
-apr_2
-hr of hr, app b, by hand
-asked 0s ago, expires in 1s
-Its tool has changed.
-{}
-
-apr_3
-ask of ask, app b, by hand
-asked 0s ago, expires in 1s
-{}
-its server asks: Who �?
-  tags: {"default":["a"],"items":{"anyOf":[{"const":"a","title":"A"},{"const":"b"}]},"type":"array"}
-  who: required {"description":"A name","enum":["Ada","Bob"],"type":"string"}
-mantyx-bridge approvals answer apr_3 KEY=VALUE …
-
-apr_4
-ask of ask, app b, by hand
-asked 0s ago, expires in 1s
-{}
-its server asks: Go
-open javascript:x
-It can only be denied: its `url` is odd.
-
-apr_5
-ask of ask, app b, by hand
-asked 0s ago, expires in 1s
-{}
-its server asks: Go
-open https://a.example@B.example\@c
-its host is b.example
-mantyx-bridge approvals answer apr_5
-
-apr_6
-ask of ask, app b, by hand
-asked 0s ago, expires in 1s
-{}
-its server asks: Deep?
-It can only be denied: it is nested too deep.
-
-mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
-"#;
-        assert_eq!(shown(&list.approvals, now).text(paper), expected);
-        assert_eq!(shown(&[], now).text(paper), "No call waits for a person.\n");
-    }
-}
+mod tests;

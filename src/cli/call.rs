@@ -2,45 +2,78 @@
 //!
 //! Must not: make a call a second time.
 
-use std::time::Duration;
-
+use clap::Args;
+use clap_complete::ArgValueCandidates;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::sleep;
 
 use super::terminal::inset;
 use super::{
-    Client, Failure, Outcome, Place, Stop, complain, failures, or_stdin, parse, print, print_json,
-    tools,
+    Client, Failure, Outcome, Stop, complete, failures, or_stdin, parse, print, print_json, tools,
+    waiting,
 };
-use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
+use crate::http::api::status::Status;
 use crate::model::answer::codes::TOOL_INPUT_INVALID;
-use crate::model::{pending, question, string_member};
+use crate::model::{AppName, pending, question, string_member};
 use crate::random;
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
 
-/// How often the approvals are read while there is no answer.
-const LOOK: Duration = Duration::from_secs(1);
+/// The arguments of `call`.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// The name that the model sees; `mantyx-bridge tools` lists them
+    #[arg(add = ArgValueCandidates::new(complete::tools))]
+    tool: String,
+    /// The arguments, each KEY=VALUE, or all of them as a JSON object; `-` reads that from stdin
+    #[arg(value_name = "KEY=VALUE|JSON")]
+    arguments: Vec<String>,
+    /// The app of bridge.yaml as which the call is made, in place of one that may use the tool
+    #[arg(long, value_name = "NAME")]
+    pub(super) app: Option<String>,
+    /// Prints the whole answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How far a call has come when its person gives it up.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The id of a long call, which continues.
+    pending: Option<String>,
+    /// The id of the approval that the call waits for.
+    approval: Option<String>,
+}
 
 /// `mantyx-bridge call TOOL [KEY=VALUE… | JSON]`.
-pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool) -> Outcome {
-    let client = Client::new(place)?;
-    let arguments = read(&client, tool, given).await?;
-    let id = format!("cli_{}", random::uuid());
+pub(super) async fn call(client: &Client, settings: &Settings, program: &str) -> Outcome {
+    let Settings { tool, arguments, json, .. } = settings;
+    let arguments = read(client, tool, arguments).await?;
+    let request = Request {
+        client,
+        id: format!("cli_{}", random::uuid()),
+        tool,
+        app: app_for(client, tool).await?,
+    };
     let mut stop = Stop::new()?;
-    let mut goes_on = None;
-    let mut waits = None;
+    let Progress { mut pending, mut approval } = Progress::default();
     let text = tokio::select! {
-        text = made(&client, (&id, tool), &arguments, &mut goes_on) => text?,
-        never = told_of_approval(&client, &id, &mut waits) => never,
+        text = request.answer(&arguments, &mut pending) => text?,
+        never = waiting::announce(
+            client,
+            program,
+            |one| one.tool_use_id == request.id,
+            &mut approval,
+        ) => never,
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
-        () = stop.asked() => return Err(given_up(goes_on.as_deref(), waits.as_deref())),
+        () = stop.asked() => {
+            return Err(request.given_up(program, &Progress { pending, approval }));
+        }
     };
     let answer: ToolResult = parse(&text)?;
-    if json {
+    if *json {
         print_json(&format!("{text}\n"))?;
         return match answer.error {
             None => Ok(()),
@@ -86,50 +119,82 @@ async fn read(client: &Client, tool: &str, given: &[String]) -> Outcome<Box<RawV
     Ok(arguments)
 }
 
-/// Says so if the call waits for a person, and never ends. `waits` gets the id of its approval, as
-/// long as it waits.
-async fn told_of_approval<T>(client: &Client, id: &str, waits: &mut Option<String>) -> T {
-    let mut reported = false;
-    loop {
-        sleep(LOOK).await;
-        let answer = client.get("/v1/approvals", client.operator()).await;
-        let list = answer.and_then(|text| parse::<ApprovalList>(&text));
-        let Ok(ApprovalList { approvals, .. }) = list else { continue };
-        let own = approvals.iter().find(|one| one.tool_use_id == id && one.state == "waiting");
-        *waits = own.map(|one| one.id.clone());
-        if let Some(approval) = waits.as_ref().filter(|_| !std::mem::replace(&mut reported, true)) {
-            complain(&format!(
-                "the call waits for a person: mantyx-bridge approvals approve {approval}"
-            ));
+/// The app as which the call is made; `None`: the token or the user says so.
+///
+/// The app that may use most need not be one that may use this tool. The operator's call is made as
+/// the first app that may.
+async fn app_for(client: &Client, tool: &str) -> Outcome<Option<AppName>> {
+    let Some(usual) = client.usual_app() else { return Ok(None) };
+    if client.named_app().is_some() {
+        return Ok(Some(usual.clone()));
+    }
+    let status: Status = parse(&client.as_operator("/v1/status").await?)?;
+    let names = status.daemon.injected.into_iter().map(|injected| AppName::from(injected.app));
+    let others: Vec<AppName> = names.filter(|name| name != usual).collect();
+    if others.is_empty() || tools::app_has(client, usual, tool).await? {
+        return Ok(Some(usual.clone()));
+    }
+    for app in others {
+        if tools::app_has(client, &app, tool).await? {
+            return Ok(Some(app));
         }
     }
+    // The daemon says what is wrong with the name.
+    Ok(Some(usual.clone()))
 }
 
-/// The final answer: waits for the result of a long call, as a person would. `goes_on` gets the id
-/// of such a call.
-async fn made(
-    client: &Client,
-    (id, tool): (&str, &str),
-    arguments: &RawValue,
-    goes_on: &mut Option<String>,
-) -> Outcome<String> {
-    let mut text = ask(client, id, tool, arguments.get()).await?;
-    // A person who calls this tool by hand wants to see the present state.
-    while tool != pending::TOOL
-        && let Some(call) = pending_call(&text)
-    {
-        let question = serde_json::json!({ "callId": &call, "wait": WAIT });
-        *goes_on = Some(call);
-        let id = format!("cli_{}", random::uuid());
-        text = ask(client, &id, pending::TOOL, &question.to_string()).await?;
+/// A call of this command.
+struct Request<'a> {
+    client: &'a Client,
+    id: String,
+    tool: &'a str,
+    app: Option<AppName>,
+}
+
+impl Request<'_> {
+    /// The final answer: waits for the result of a long call, as a person would. `pending` becomes
+    /// the id of such a call.
+    async fn answer(&self, arguments: &RawValue, pending: &mut Option<String>) -> Outcome<String> {
+        let mut text = self.send(&self.id, self.tool, arguments.get()).await?;
+        // A person who calls this tool by hand wants to see the present state.
+        while self.tool != pending::TOOL
+            && let Some(call) = pending_call(&text)
+        {
+            let question = serde_json::json!({ "callId": &call, "wait": WAIT });
+            *pending = Some(call);
+            let id = format!("cli_{}", random::uuid());
+            text = self.send(&id, pending::TOOL, &question.to_string()).await?;
+        }
+        Ok(text)
     }
-    Ok(text)
-}
 
-async fn ask(client: &Client, id: &str, tool: &str, arguments: &str) -> Outcome<String> {
-    let name = Value::from(tool);
-    let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");
-    client.call(body).await
+    async fn send(&self, id: &str, tool: &str, arguments: &str) -> Outcome<String> {
+        let name = Value::from(tool);
+        let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");
+        self.client.call(body, self.app.as_ref()).await
+    }
+
+    /// What has become of a call whose person has waited long enough.
+    fn given_up(&self, program: &str, progress: &Progress) -> Failure {
+        match (&progress.pending, &progress.approval) {
+            (Some(call), _) => {
+                let app = match &self.app {
+                    Some(app) => format!(" --app {app}"),
+                    None => String::new(),
+                };
+                Failure::Failed(format!(
+                    "given up; the call continues in the bridge, which keeps its result for a \
+                     day:\n  {program} call {} callId={call}{app}",
+                    pending::TOOL
+                ))
+            }
+            (None, Some(id)) => failures::not_made(id),
+            (None, None) => {
+                let why = "given up: the call is cancelled; it may have taken effect";
+                Failure::Failed(why.to_owned())
+            }
+        }
+    }
 }
 
 /// The id of the call, if `text` says that it is a long call.
@@ -137,22 +202,6 @@ fn pending_call(text: &str) -> Option<String> {
     let answer: ToolResult = serde_json::from_str(text).ok()?;
     let result = answer.result.filter(|result| pending::is_first_answer(result))?;
     string_member(&result, "callId")
-}
-
-/// What has become of a call whose person has waited long enough.
-fn given_up(pending: Option<&str>, waits: Option<&str>) -> Failure {
-    match (pending, waits) {
-        (Some(call), _) => Failure::Failed(format!(
-            "given up; the call continues in the bridge, which keeps its result for a day:\n  \
-             mantyx-bridge call {} callId={call}",
-            pending::TOOL
-        )),
-        (None, Some(id)) => failures::not_made(id),
-        (None, None) => {
-            let why = "given up: the call is cancelled; it may have taken effect";
-            Failure::Failed(why.to_owned())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Must not: start a program, open a socket, or print a secret.
 
 mod explain;
+mod limits;
 mod own_keys;
 pub(super) mod places;
 mod stored;
@@ -256,6 +257,7 @@ impl BackendPlan {
             ("pendingAfter", json!(backend.pending_after.map(format_duration))),
             ("concurrency", json!(backend.concurrency)),
         ]);
+        members.extend(limits::limits(backend));
         Self(members)
     }
 }

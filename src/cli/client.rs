@@ -48,6 +48,8 @@ pub(super) struct Client {
     token: Option<SecretString>,
     /// The app as which calls are made, if the client is the operator.
     app: Option<AppName>,
+    /// The app whose view the operator wants, in place of that of all backends.
+    view: Option<AppName>,
     state: StateDir,
 }
 
@@ -131,6 +133,16 @@ impl Client {
         }
     }
 
+    /// The client that shows the operator what the app of this name sees.
+    pub(super) fn with_view(self, app: &str) -> Self {
+        Self { view: Some(app.into()), ..self }
+    }
+
+    /// Whether this user can read the operator's secret.
+    pub(super) fn is_operators(&self) -> bool {
+        !self.operator().is_empty()
+    }
+
     /// The daemon that runs with the configuration.
     fn configured(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
@@ -174,7 +186,7 @@ impl Client {
             }
             (None, None) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
-        Self { http, base, place, token, app, state }.known()
+        Self { http, base, place, token, app, view: None, state }.known()
     }
 
     /// The client, if it has something to show, or is known by its user.
@@ -208,7 +220,7 @@ impl Client {
             None => (http_client::new(), place.clone()),
             Some(path) => (http_client::over_unix(Path::new(path)), "http://localhost".to_owned()),
         };
-        Self { http, base, place, token, app: None, state }
+        Self { http, base, place, token, app: None, view: None, state }
     }
 
     /// The address of the daemon for a browser.
@@ -229,16 +241,63 @@ impl Client {
         }
     }
 
-    /// Has a call made: as the app of the token or the user; the operator's as the one that may use
-    /// most.
-    pub(super) async fn call(&self, event: String) -> Outcome<String> {
-        let path = match &self.app {
-            Some(app) if self.token.is_none() && !self.operator().is_empty() => {
-                format!("/v1/tool-calls?app={app}")
-            }
-            _ => "/v1/tool-calls".to_owned(),
+    /// A request for what the operator sees: all backends, or those of the app that was named.
+    /// Without the operator's secret, the app of the token sees its own.
+    ///
+    /// With a token, the daemon would take the operator for an app, and a backend that only another
+    /// app may use would be missing.
+    fn view_request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let operator = self.operator();
+        if operator.is_empty() {
+            return self.request(method, path);
+        }
+        let path = match &self.view {
+            Some(app) => with_app(path, app),
+            None => path.to_owned(),
         };
-        self.post(&path, HeaderMap::new(), Some(event)).await?.success()
+        self.http.request(method, format!("{}{path}", self.base)).headers(operator)
+    }
+
+    /// What the operator reads at `path`, for any app that the path names.
+    pub(super) async fn as_operator(&self, path: &str) -> Outcome<String> {
+        let url = format!("{}{path}", self.base);
+        let request = self.http.request(Method::GET, url).headers(self.operator());
+        self.answer(request.timeout(PATIENCE)).await?.success()
+    }
+
+    /// What the operator sees at `path`, or the app of the token.
+    pub(super) async fn view(&self, path: &str) -> Outcome<String> {
+        let request = self.view_request(Method::GET, path).timeout(PATIENCE);
+        self.answer(request).await?.success()
+    }
+
+    /// Has something done at `path`, with the rights of [`Self::view`], and waits without a limit.
+    pub(super) async fn act(&self, path: &str) -> Outcome<String> {
+        self.answer(self.view_request(Method::POST, path)).await?.success()
+    }
+
+    /// The app as which the operator has calls made, unless another one is named; `None` if the
+    /// token or the user says which app the client is.
+    pub(super) fn usual_app(&self) -> Option<&AppName> {
+        if self.is_operators() { self.view.as_ref().or(self.app.as_ref()) } else { None }
+    }
+
+    /// The app that was named for the operator's view.
+    pub(super) fn named_app(&self) -> Option<&AppName> {
+        self.view.as_ref()
+    }
+
+    /// Has a call made: by the operator as `app`, or else as the app of the token or the user.
+    pub(super) async fn call(&self, event: String, app: Option<&AppName>) -> Outcome<String> {
+        let request = match app {
+            Some(app) => {
+                let url = format!("{}{}", self.base, with_app("/v1/tool-calls", app));
+                self.http.request(Method::POST, url).headers(self.operator())
+            }
+            None => self.request(Method::POST, "/v1/tool-calls"),
+        };
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(event);
+        self.answer(request).await?.success()
     }
 
     /// Sends the JSON `body`, and waits for the answer without a limit.
@@ -255,7 +314,10 @@ impl Client {
 
     /// Requests `path`.
     pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Outcome<Reply> {
-        let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
+        self.answer(self.request(Method::GET, path).headers(headers).timeout(PATIENCE)).await
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Outcome<Reply> {
         self.read(request.send().await.map_err(|error| self.away(error))?).await
     }
 
@@ -267,6 +329,11 @@ impl Client {
     /// The header that authenticates the operator; empty if this user cannot read the operator's
     /// secret in the state directory.
     pub(super) fn operator(&self) -> HeaderMap {
+        // Of a daemon that was named by its address, no state directory is known. A file of this
+        // name in the working directory is not the operator's secret.
+        if self.state.path().as_os_str().is_empty() {
+            return HeaderMap::new();
+        }
         let secret = self.state.existing(state_dir::OPERATOR).ok().flatten();
         let value = secret.and_then(|secret| HeaderValue::try_from(secret.expose_secret()).ok());
         value.into_iter().map(|value| (HeaderName::from_static(OPERATOR), value)).collect()
@@ -364,6 +431,13 @@ impl Events {
             self.framer.push(&chunk);
         }
     }
+}
+
+/// `path` with the parameter by which the operator names an app.
+fn with_app(path: &str, app: &AppName) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let app: String = url::form_urlencoded::byte_serialize(app.as_str().as_bytes()).collect();
+    format!("{path}{separator}app={app}")
 }
 
 /// The user whom the state directory belongs to, if this one may not enter it: the name, or the

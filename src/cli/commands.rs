@@ -19,8 +19,7 @@ pub(super) fn which(name: &str, env: &Environment) -> Option<PathBuf> {
 
 /// The command as a person would type it.
 pub(super) fn line(words: &[String]) -> String {
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a shell takes the character as it is.
@@ -36,25 +35,25 @@ fn quoted(word: &str) -> String {
 }
 
 /// What a command printed, and how it ended.
-pub(super) struct Ran {
+pub(super) struct CommandOutput {
     status: ExitStatus,
     pub(super) out: String,
     err: String,
 }
 
-impl Ran {
+impl CommandOutput {
     /// What the command printed.
     ///
     /// # Errors
     ///
     /// It failed; the message is the last that it said.
-    pub(super) fn succeeded(self, words: &[String]) -> Outcome<String> {
+    pub(super) fn success(self, words: &[String]) -> Outcome<String> {
         let Self { status, out, err } = self;
         if status.success() {
             return Ok(out);
         }
-        let said = if err.is_empty() { out } else { err };
-        Err(failures::command_failed(line(words), format!("{status}: {}", inset(&said))))
+        let message = if err.is_empty() { out } else { err };
+        Err(failures::command_failed(line(words), format!("{status}: {}", inset(&message))))
     }
 }
 
@@ -63,13 +62,19 @@ impl Ran {
 /// # Errors
 ///
 /// It cannot be started.
-pub(super) fn output(words: &[String]) -> Outcome<Ran> {
+pub(super) fn output(words: &[String]) -> Outcome<CommandOutput> {
     let (program, args) = words.split_first().expect("a command has a program");
-    let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-    let output =
-        output.map_err(|error| failures::command_failed(line(words), error.to_string()))?;
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failures::command_failed(line(words), error.to_string()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    Ok(Ran { status: output.status, out: text(&output.stdout), err: text(&output.stderr) })
+    Ok(CommandOutput {
+        status: output.status,
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    })
 }
 
 /// Runs the command without input; what it printed.
@@ -78,5 +83,5 @@ pub(super) fn output(words: &[String]) -> Outcome<Ran> {
 ///
 /// It cannot be started, or fails; the message is the last that it said.
 pub(super) fn run(words: &[String]) -> Outcome<String> {
-    output(words)?.succeeded(words)
+    output(words)?.success(words)
 }

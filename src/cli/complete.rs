@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use clap_complete::{CompleteEnv, CompletionCandidate};
-use http::HeaderMap;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -55,7 +54,6 @@ fn answer<T: DeserializeOwned>(path: &str) -> Option<T> {
         .or_else(|| Place::noted(&env).ok()?)?;
     let client = Client::new(&place).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let text = runtime
-        .block_on(async { timeout(PATIENCE, client.get(path, HeaderMap::new())).await.ok()?.ok() });
+    let text = runtime.block_on(async { timeout(PATIENCE, client.view(path)).await.ok()?.ok() });
     parse(&text?).ok()
 }

@@ -17,7 +17,7 @@ use self::entry::{Entry, NAME};
 pub(super) use self::products::Product;
 use super::commands::{self, which};
 use super::edit::file::OwnFile;
-use super::edit::{Edited, agree, json, shown};
+use super::edit::{Edit, agree, difference, json};
 use super::import::formats;
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, print};
 use crate::config::{Contact, Environment};
@@ -58,13 +58,16 @@ pub(super) fn connect(settings: &Settings, config: Option<&Path>, env: &Environm
     }
     let entry = Entry::new(config, settings.app.as_deref(), env)?;
     let contact = checked_contact(&entry, settings.app.as_deref(), env)?;
-    match product.adding(&entry) {
+    match product.add_command(&entry) {
         Some(command) if which(product.program(), env).is_some() => {
             add_by_command(product, &command, settings.yes)?;
         }
         _ => add_to_file(product, &entry, settings.yes, env)?,
     }
     print(&format!("{} has the bridge as `{NAME}`; start it again to see it.\n", product.title()))?;
+    if let Some(condition) = product.condition() {
+        complain(&format!("note: {condition}"));
+    }
     tell_of_own_servers(product, &entry, env);
     tell_of_daemon(&Place::Configured(Box::new(contact)));
     Ok(())
@@ -83,8 +86,8 @@ fn add_by_command(product: Product, command: &[String], yes: bool) -> Outcome {
     agree_to_run(command, yes)?;
     match commands::run(command) {
         Err(Failure::Failed(why)) if why.contains("already exists") => {
-            if let Some(removing) = product.removing() {
-                commands::run(&removing)?;
+            if let Some(removal) = product.remove_command() {
+                commands::run(&removal)?;
             }
             commands::run(command).map(drop)
         }
@@ -99,86 +102,116 @@ fn agree_to_run(command: &[String], yes: bool) -> Outcome {
 
 fn add_to_file(product: Product, entry: &Entry, yes: bool, env: &Environment) -> Outcome {
     let Some((path, key)) = product.json_file(env) else {
-        return Err(failures::client_absent(product.title(), product.places(env)));
+        return Err(match product.foreign_file(env) {
+            Some(path) => {
+                let text = format!("put this into {}:\n{}", path.display(), entry.toml());
+                failures::client_without_command(product.title(), product.program(), text)
+            }
+            None => failures::client_absent(product.title(), product.places(env)),
+        });
     };
     let file = OwnFile::read(&path, json::EMPTY)?;
     let value = entry.json(product);
-    let edited = json::with_server(&file.text, key, NAME, &value).map_err(|why| {
+    let edit = json::with_server(&file.text, key, NAME, &value).map_err(|why| {
         let whole = format!("{:#}", serde_json::json!({ key: { NAME: value } }));
         failures::by_hand(path.display(), why, whole)
     })?;
-    write(&path, &file, &edited, yes)
+    write(&path, &file, &edit, yes)
 }
 
 /// Shows the change, asks, and makes it.
-fn write(path: &Path, file: &OwnFile, edited: &Edited, yes: bool) -> Outcome {
-    if edited.text == file.text {
+fn write(path: &Path, file: &OwnFile, edit: &Edit, yes: bool) -> Outcome {
+    if edit.text == file.text {
         return Ok(());
     }
     // Only the bridge's own entry goes away, which has no secret; but other text may stand in its
     // lines.
-    let change = shown(&path.display().to_string(), &file.text, &edited.splice, |lines| {
+    let change = difference(&path.display().to_string(), &file.text, &edit.splice, |lines| {
         vec![format!("{} of the entry `{NAME}`", super::page::counted(lines.len(), "line"))]
     });
     print(&change)?;
     agree("Write this? ", yes)?;
-    if let Some(backup) = file.replace(&edited.text, true)? {
+    if let Some(backup) = file.replace(&edit.text, true)? {
         complain(&format!("note: the earlier file is {}", backup.display()));
     }
     Ok(())
 }
 
+/// Takes the entry out of the file, with what `connect` has made for it: the list, if the file had
+/// none before, and the file, if there was none.
+fn remove_from_file(path: &Path, key: &str, yes: bool) -> Outcome {
+    let file = OwnFile::read(path, json::EMPTY)?;
+    let removal = json::without_server(&file.text, key, NAME)
+        .map_err(|why| failures::by_hand(path.display(), why, NAME))?;
+    let Some(edit) = removal else { return Ok(()) };
+    let before = file.backup();
+    if before.is_none() && json::is_empty_list(&edit.text, key) {
+        print(&format!("{} has nothing but this entry, and is removed.\n", path.display()))?;
+        agree("Remove this file? ", yes)?;
+        return file.remove();
+    }
+    let whole = before.and_then(|before| json::without_list(&file.text, &edit, key, &before));
+    write(path, &file, &whole.unwrap_or(edit), yes)
+}
+
 /// Names the servers that the program has itself: its model would have each of their tools twice.
 fn tell_of_own_servers(product: Product, entry: &Entry, env: &Environment) {
-    let own = product.servers(env);
     let text = env.read(&entry.config).map(|file| file.text).unwrap_or_default();
     let members = formats::parse(&entry.config, &text).unwrap_or_default();
-    let sections = ["mcp", "mcpServers"].into_iter();
-    let bridged: Map<String, Value> = sections
+    let bridge_servers: Map<String, Value> = ["mcp", "mcpServers"]
+        .into_iter()
         .filter_map(|section| members.get(section)?.as_object().cloned())
         .flatten()
         .collect();
-    let (twice, others): (Vec<_>, Vec<_>) =
-        own.into_iter().filter(|(name, _)| name != NAME).partition(|(name, server)| {
-            bridged.contains_key(name) || bridged.values().any(|other| is_same(other, server))
-        });
-    let names = |servers: Vec<(String, Value)>| {
-        let names: Vec<String> = servers.into_iter().map(|(name, _)| name).collect();
-        names.join(", ")
-    };
+    let own_servers = product.servers(env).into_iter().filter(|(name, _)| name != NAME);
+    let (twice, others): (Vec<_>, Vec<_>) = own_servers.partition(|(name, server)| {
+        bridge_servers.contains_key(name)
+            || bridge_servers.values().any(|other| reach_same_server(other, server))
+    });
     let title = product.title();
     if !twice.is_empty() {
         complain(&format!(
             "note: {title} has these servers itself, and from the bridge, too: {}. Its model has \
              each of their tools twice; remove them there{}",
-            names(twice),
-            product.removing_hint(env),
+            names(&twice),
+            product.removal_hint(env),
         ));
     }
     if !others.is_empty() {
         complain(&format!(
             "note: {title} has other servers itself: {}. `mantyx-bridge add` brings one into \
              bridge.yaml, where MANTYX and all other programs have it, too",
-            names(others),
+            names(&others),
         ));
     }
 }
 
-/// Whether both are reached in the same way.
-fn is_same(a: &Value, b: &Value) -> bool {
-    let reach = |entry: &Value| {
-        let url = ["url", "httpUrl", "serverUrl"].iter().find_map(|key| entry.get(*key)).cloned();
-        let program = entry.get("command").map(|command| (command.clone(), entry["args"].clone()));
-        (url, program)
-    };
-    reach(a) == reach(b) && reach(a) != (None, None)
+fn names(servers: &[(String, Value)]) -> String {
+    let names: Vec<&str> = servers.iter().map(|(name, _)| name.as_str()).collect();
+    names.join(", ")
+}
+
+/// Whether both entries have the same URL, or the same program with the same arguments.
+fn reach_same_server(a: &Value, b: &Value) -> bool {
+    if let (Some(program), Some(other)) = (a.get("command"), b.get("command")) {
+        return program == other && a["args"] == b["args"];
+    }
+    url(a).is_some() && url(a) == url(b)
+}
+
+/// The URL of an entry, under the key of its program.
+fn url(entry: &Value) -> Option<&Value> {
+    ["url", "httpUrl", "serverUrl"].iter().find_map(|key| entry.get(*key))
+}
+
+/// Whether a daemon answers there.
+fn answers(place: &Place) -> bool {
+    let Ok(client) = Client::new(place) else { return false };
+    block_on(async { client.view("/v1/status").await.map(drop) }).is_ok()
 }
 
 fn tell_of_daemon(place: &Place) {
-    let answers = Client::new(place).is_ok_and(|client| {
-        block_on(async { client.get("/v1/status", client.operator()).await.map(drop) }).is_ok()
-    });
-    if !answers {
+    if !answers(place) {
         complain(
             "note: no daemon runs with this bridge.yaml: `mantyx-bridge service install` has it run \
              always, and `mantyx-bridge serve` as long as you like",
@@ -193,21 +226,22 @@ pub(super) fn disconnect(settings: &Disconnection, env: &Environment) -> Outcome
     if !product.servers(env).contains_key(NAME) {
         return print(&format!("{title} has no server `{NAME}`: there is nothing to remove.\n"));
     }
-    match product.removing() {
+    match product.remove_command() {
         Some(command) if which(product.program(), env).is_some() => {
             agree_to_run(&command, settings.yes)?;
             commands::run(&command)?;
         }
         _ => {
             let Some((path, key)) = product.json_file(env) else {
-                return Err(failures::client_absent(title, product.places(env)));
+                return Err(match product.foreign_file(env) {
+                    Some(path) => {
+                        let text = format!("remove [mcp_servers.{NAME}] from {}", path.display());
+                        failures::client_without_command(title, product.program(), text)
+                    }
+                    None => failures::client_absent(title, product.places(env)),
+                });
             };
-            let file = OwnFile::read(&path, json::EMPTY)?;
-            let edited = json::without_server(&file.text, key, NAME)
-                .map_err(|why| failures::by_hand(path.display(), why, NAME))?;
-            if let Some(edited) = edited {
-                write(&path, &file, &edited, settings.yes)?;
-            }
+            remove_from_file(&path, key, settings.yes)?;
         }
     }
     print(&format!("{title} has the bridge no longer.\n"))

@@ -31,7 +31,7 @@ pub(super) struct Splice {
 
 /// A text with a change.
 #[derive(Debug, Clone)]
-pub(super) struct Edited {
+pub(super) struct Edit {
     pub(super) text: String,
     pub(super) splice: Splice,
 }
@@ -78,7 +78,7 @@ fn is_nothing(text: &str) -> bool {
 
 /// The change as a person reads it: the line where it begins, and its lines. `old_lines` gives the
 /// lines of these numbers that go away, without their secrets.
-pub(super) fn shown(
+pub(super) fn difference(
     path: &str,
     before: &str,
     splice: &Splice,

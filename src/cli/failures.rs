@@ -148,6 +148,11 @@ pub(super) fn no_token_given() -> Failure {
     Failure::Usage(text.to_owned())
 }
 
+pub(super) fn app_with_url() -> Failure {
+    let text = "--app names an app of bridge.yaml; with --url, the token says which app it is";
+    Failure::Usage(text.to_owned())
+}
+
 pub(super) fn bad_url() -> Failure {
     let text = "--url is no address of a daemon: write http://127.0.0.1:7717, or \
                 unix:/run/mantyx-bridge/bridge.sock";
@@ -234,6 +239,17 @@ pub(super) fn client_absent(client: impl Display, places: impl Display) -> Failu
     Failure::Failed(format!(
         "{client} is not on this machine: there is neither {places}. `--print` prints the entry \
          for it"
+    ))
+}
+
+pub(super) fn client_without_command(
+    client: impl Display,
+    program: impl Display,
+    by_hand: impl Display,
+) -> Failure {
+    Failure::Failed(format!(
+        "{client} changes its list itself, and there is no command `{program}` on the PATH: run \
+         this again where `{program}` can be started, or {by_hand}"
     ))
 }
 

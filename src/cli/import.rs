@@ -37,7 +37,7 @@ use self::names::{names_for, shown};
 use self::references::Source;
 use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
-pub(super) use self::yaml::{quoted, yaml};
+pub(super) use self::yaml::{place_of_key, quoted, yaml};
 use super::page::counted;
 use super::{Failure, Outcome, complain, print};
 use crate::config::{Environment, Problem, is_variable};

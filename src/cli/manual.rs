@@ -24,16 +24,24 @@ pub(super) fn man(of: Option<&str>) -> Outcome {
     let mut whole = command_line();
     whole.build();
     let command = match of {
-        None => whole,
+        // The exit codes have a section that all pages have.
+        None => whole.after_help(EXAMPLES),
         Some(name) => page_of(&whole, name)?,
     };
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
     let page = String::from_utf8_lossy(&page);
-    // What follows the options of a subcommand is its examples, which readers look for by name.
-    let page = if of.is_some() { page.replace(".SH EXTRA", ".SH EXAMPLES") } else { page.into() };
-    print(&format!("{page}{SECTIONS}"))
+    // What follows the options is examples, which readers look for by name.
+    print(&format!("{}{SECTIONS}", page.replace(".SH EXTRA", ".SH EXAMPLES")))
 }
+
+/// The first commands of a person who has just installed the program.
+const EXAMPLES: &str = "\
+mantyx-bridge demo                   shows the main job, without an account
+mantyx-bridge init --user            writes a bridge.yaml, with the servers of other programs
+mantyx-bridge service install        runs the daemon from now on
+mantyx-bridge connect claude-code    gives Claude Code all servers
+mantyx-bridge status                 shows how they are";
 
 /// The sections that all pages have.
 const SECTIONS: &str = include_str!("manual.roff");

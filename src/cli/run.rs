@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 use self::transcript::{Event, Piece, RunEnd, Transcript};
 use super::client::Events;
 use super::terminal::{inset, tell};
-use super::{Client, Failure, Outcome, Place, Stop, or_stdin, parse, print, print_json};
+use super::{Client, Failure, Outcome, Place, Stop, or_stdin, parse, print, print_json, waiting};
+use crate::http::api::approvals::Shown;
 use crate::http::api::openapi::Submitted;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
@@ -49,7 +50,7 @@ pub(super) struct Settings {
 }
 
 /// `mantyx-bridge run PROMPT`.
-pub(super) async fn run(place: &Place, settings: Settings) -> Outcome {
+pub(super) async fn run(place: &Place, settings: Settings, program: &str) -> Outcome {
     let headers = settings.headers()?;
     let spec = settings.spec()?;
     let client = Client::new(place)?;
@@ -68,8 +69,11 @@ pub(super) async fn run(place: &Place, settings: Settings) -> Outcome {
         }
     };
     let mut following = Box::pin(follow(&client, &run, settings.json));
+    let mut approval = None;
+    let belongs = |one: &Shown| one.run_id.as_deref() == Some(&*run.run_id);
     let outcome = tokio::select! {
         outcome = &mut following => outcome,
+        never = waiting::announce(&client, program, belongs, &mut approval) => never,
         () = stop.asked() => {
             let giving_up = async {
                 let (cancellation, end) =

@@ -21,7 +21,7 @@ use crate::config::{Config, Environment, find};
 /// The unit's name.
 const NAME: &str = "mantyx-bridge.service";
 /// Where the Debian package puts its unit.
-const OF_PACKAGE: [&str; 2] =
+const PACKAGE_UNITS: [&str; 2] =
     ["/usr/lib/systemd/system/mantyx-bridge.service", "/lib/systemd/system/mantyx-bridge.service"];
 
 /// The arguments of `service`.
@@ -55,9 +55,18 @@ struct Whose {
     yes: bool,
 }
 
+/// Whom the service runs for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// One user, by that user's systemd.
+    User,
+    Machine,
+}
+
 /// A service of one user or of the machine.
 struct Service<'e> {
-    is_users: bool,
+    scope: Scope,
+    /// Nothing is asked.
     yes: bool,
     unit_file: PathBuf,
     env: &'e Environment,
@@ -74,32 +83,36 @@ pub(super) fn service(settings: &Settings, config: Option<&Path>, env: &Environm
 
 impl<'e> Service<'e> {
     fn new(whose: Whose, env: &'e Environment) -> Outcome<Self> {
-        let is_users = whose.user || !rustix::process::geteuid().is_root();
-        let units = if is_users {
-            let config = env.users_directory("XDG_CONFIG_HOME", ".config");
-            let home = io::Error::other("HOME is not set");
-            config.ok_or(home)?.join("systemd/user")
+        let scope = if whose.user || !rustix::process::geteuid().is_root() {
+            Scope::User
         } else {
-            PathBuf::from("/etc/systemd/system")
+            Scope::Machine
         };
-        Ok(Self { is_users, yes: whose.yes, unit_file: units.join(NAME), env })
+        let units = match scope {
+            Scope::Machine => PathBuf::from("/etc/systemd/system"),
+            Scope::User => env
+                .users_directory("XDG_CONFIG_HOME", ".config")
+                .ok_or_else(|| io::Error::other("HOME is not set"))?
+                .join("systemd/user"),
+        };
+        Ok(Self { scope, yes: whose.yes, unit_file: units.join(NAME), env })
     }
 
     fn install(&self, config: Option<&Path>) -> Outcome {
-        if !self.is_users
-            && let Some(file) = OF_PACKAGE.iter().find(|file| Path::new(file).exists())
+        if self.scope == Scope::Machine
+            && let Some(file) = PACKAGE_UNITS.iter().find(|file| Path::new(file).exists())
         {
             return Err(failures::package_unit(file));
         }
-        let config: PathBuf = absolute(find(config, self.env)?)?.components().collect();
-        let unit = Unit::new(self.env, &config, self.is_users);
-        self.check(&config, &unit)?;
+        let path: PathBuf = absolute(find(config, self.env)?)?.components().collect();
+        let unit = Unit::new(self.env, &path, self.scope);
+        self.check(&path, &unit)?;
         let text = unit.text();
         let file = OwnFile::read(&self.unit_file, "")?;
         print(&format!("{}:\n{text}\n", self.unit_file.display()))?;
         agree("Install and start this service? ", self.yes)?;
         // Before the file is written: without a session, no service of a user can be started.
-        if self.is_users {
+        if self.scope == Scope::User {
             self.systemctl(&["show-environment"]).map_err(failures::no_session)?;
         }
         file.replace(&text, false)?;
@@ -107,17 +120,21 @@ impl<'e> Service<'e> {
         self.systemctl(&["enable", NAME])?;
         // It may run with an earlier unit.
         self.systemctl(&["restart", NAME])?;
-        print(&format!(
-            "The service runs, and starts {}. `mantyx-bridge status` shows its backends; its log: \
-             journalctl {}-u mantyx-bridge\n",
-            if self.is_users { "when you log in" } else { "with the machine" },
-            if self.is_users { "--user " } else { "" },
-        ))?;
-        if self.is_users {
-            complain(
-                "note: it stops when you log out, unless you allow it to stay: loginctl \
-                 enable-linger",
-            );
+        match self.scope {
+            Scope::User => {
+                print(
+                    "The service runs, and starts when you log in. `mantyx-bridge status` shows \
+                     its backends; its log: journalctl --user -u mantyx-bridge\n",
+                )?;
+                complain(
+                    "note: it stops when you log out, unless you allow it to stay: loginctl \
+                     enable-linger",
+                );
+            }
+            Scope::Machine => print(
+                "The service runs, and starts with the machine. `mantyx-bridge status` shows its \
+                 backends; its log: journalctl -u mantyx-bridge\n",
+            )?,
         }
         Ok(())
     }
@@ -161,10 +178,8 @@ impl<'e> Service<'e> {
         // Its exit code says that the service does not run, which is an answer. Where there is no
         // session, there is none.
         let command = self.systemctl_command(&["is-active", NAME])?;
-        let state = match commands::output(&command)? {
-            ran if !ran.out.is_empty() => ran.out,
-            ran => ran.succeeded(&command)?,
-        };
+        let output = commands::output(&command)?;
+        let state = if output.out.is_empty() { output.success(&command)? } else { output.out };
         print(&format!("installed: {path}\nstate: {state}\n"))?;
         if state == "active" { Ok(()) } else { Err(Failure::Failed(String::new())) }
     }
@@ -177,8 +192,11 @@ impl<'e> Service<'e> {
         if which("systemctl", self.env).is_none() {
             return Err(failures::no_service_manager("it is not on the PATH"));
         }
-        let user: &[&str] = if self.is_users { &["--user"] } else { &[] };
-        let words = [&["systemctl"], user, args].concat();
+        let options: &[&str] = match self.scope {
+            Scope::User => &["--user"],
+            Scope::Machine => &[],
+        };
+        let words = [&["systemctl"], options, args].concat();
         Ok(words.into_iter().map(str::to_owned).collect())
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Piece, away, counted};
 use super::terminal::print_in_place;
-use super::{Client, Failure, Outcome, Place, Stop, complain, parse, print_json, print_page};
+use super::{Client, Failure, Outcome, Stop, complain, parse, print_json, print_page};
 use crate::backend::Remark;
 use crate::clock;
 use crate::http::api::problems::Problem;
@@ -24,24 +24,38 @@ const COLUMNS: [&str; 9] =
     ["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "CALLS/H", "ERRORS", "P95", "REFRESHED", "SPEAKS"];
 
 /// `mantyx-bridge status`.
-pub(super) async fn status(place: &Place, json: bool, watch: bool) -> Outcome {
-    let client = Client::new(place)?;
-    let first = asked(&client, json).await?;
+pub(super) async fn status(client: &Client, json: bool, watch: bool) -> Outcome {
+    let first = asked(client, json).await?;
     match (watch, json) {
-        (true, _) => repeat(&client, first, json).await,
+        (true, _) => repeat(client, first, json).await,
         (false, true) => print_json(&format!("{}\n", first[0])),
         (false, false) => print_page(&shown(&first)?),
     }
 }
 
-/// `mantyx-bridge status --check`: the problems.
-pub(super) async fn check(place: &Place) -> Outcome {
-    let client = Client::new(place)?;
-    let status: Status = parse(&client.get("/v1/status", client.operator()).await?)?;
+/// `mantyx-bridge status --check`: the problems, and the backends that are down.
+pub(super) async fn check(client: &Client) -> Outcome {
+    let status: Status = parse(&client.view("/v1/status").await?)?;
     let mut page = Page::default();
     tell(&status.daemon.problems, &mut page);
+    let silent: Vec<&Backend> = without_a_problem(&status).collect();
+    for backend in &silent {
+        page.space();
+        page.note(BAD, format!("{}: it is down", backend.name));
+    }
     print_page(&page)?;
-    if status.daemon.problems.is_empty() { Ok(()) } else { Err(Failure::Failed(String::new())) }
+    if status.daemon.problems.is_empty() && silent.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(String::new()))
+}
+
+/// The backends that are down, and that no problem is about: a monitor must not take them for well.
+fn without_a_problem(status: &Status) -> impl Iterator<Item = &Backend> {
+    let problems = &status.daemon.problems;
+    status.backends.iter().filter(|backend| {
+        backend.state == "down" && !problems.iter().any(|problem| problem.subject == backend.name)
+    })
 }
 
 /// The calls of a backend in the last hour, as far as the daemon remembers them.
@@ -82,7 +96,7 @@ impl Recent {
 
 /// What the daemon has answered: its status, and its latest calls.
 async fn asked(client: &Client, json: bool) -> Outcome<[String; 2]> {
-    let status = client.get("/v1/status", client.operator()).await?;
+    let status = client.view("/v1/status").await?;
     let calls =
         if json { String::new() } else { client.get("/v1/calls", client.operator()).await? };
     Ok([status, calls])

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,9 +12,7 @@ use serde_json::{Value, json};
 
 use super::page::{HEADING, PLAIN, Page, counted};
 use super::terminal::one_line;
-use super::{
-    Client, Failure, Outcome, Place, complain, failures, parse, print, print_json, print_page,
-};
+use super::{Client, Failure, Outcome, complain, failures, parse, print, print_json, print_page};
 use crate::config::Contact;
 use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
@@ -24,7 +21,7 @@ use crate::http::api::status::{Backend, Status};
 use crate::model::form::without_lone_surrogates;
 use crate::model::offer::STUB;
 use crate::model::offer::cost::Injected;
-use crate::model::{InputSchema, Own};
+use crate::model::{AppName, InputSchema, Own};
 use crate::state_dir::StateDir;
 
 /// One tool, under the name that the model sees.
@@ -78,7 +75,7 @@ pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
 
 /// The tool of this name.
 pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
-    let refs = client.get("/v1/tool-refs", HeaderMap::new()).await?;
+    let refs = client.view("/v1/tool-refs").await?;
     let all = tools_of(parse(&without_lone_surrogates(&refs))?);
     let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
     let names = all
@@ -95,18 +92,25 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     all.into_iter().find(|tool| tool.name == name).ok_or(unknown)
 }
 
+/// Whether `app` is given the tool of this name.
+pub(super) async fn app_has(client: &Client, app: &AppName, name: &str) -> Outcome<bool> {
+    let path = with_query("/v1/tool-refs", [("app", Some(app.as_str()))]);
+    let refs = client.as_operator(&path).await?;
+    let tools = tools_of(parse(&without_lone_surrogates(&refs))?);
+    Ok(tools.iter().any(|tool| tool.name == name))
+}
+
 /// `mantyx-bridge tools [BACKEND|TOOL]`.
-pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcome {
-    let client = Client::new(place)?;
-    let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
+pub(super) async fn tools(client: &Client, of: Option<&str>, json: bool) -> Outcome {
+    let status: Status = parse(&client.view("/v1/status").await?)?;
     if let Some(name) = of
         && !json
         && !status.backends.iter().any(|backend| backend.name == name)
     {
-        return shown(&one(&client, name).await?);
+        return shown(&one(client, name).await?);
     }
     let path = with_query("/v1/tool-refs", [("backends", of)]);
-    let text = client.get(&path, HeaderMap::new()).await?;
+    let text = client.view(&path).await?;
     if json {
         return print_json(&format!("{}\n", with_costs(&text, status.daemon.injected, of)?));
     }
@@ -198,7 +202,7 @@ fn with_query<const N: usize>(path: &str, parameters: [(&str, Option<&str>); N])
 
 /// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
 pub(super) async fn block(
-    place: &Place,
+    client: &Client,
     format: &str,
     names: [(&str, Option<&str>); 2],
 ) -> Outcome {
@@ -209,7 +213,7 @@ pub(super) async fn block(
     }
     let [backends, runtime] = names;
     let path = with_query("/v1/tools", [("format", Some(format)), backends, runtime]);
-    let text = Client::new(place)?.get(&path, HeaderMap::new()).await?;
+    let text = client.view(&path).await?;
     let Tools { tools, notes } = parse(&without_lone_surrogates(&text))?;
     for note in notes {
         complain(&format!("note: {}", one_line(&note)));
@@ -218,12 +222,11 @@ pub(super) async fn block(
 }
 
 /// `mantyx-bridge refresh [BACKEND]`.
-pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) -> Outcome {
-    let client = Client::new(place)?;
+pub(super) async fn refresh(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
     let names = match backend {
         Some(name) => vec![name.to_owned()],
         None => {
-            let status: Status = parse(&client.get("/v1/status", client.operator()).await?)?;
+            let status: Status = parse(&client.view("/v1/status").await?)?;
             status.backends.into_iter().map(|backend| backend.name).collect()
         }
     };
@@ -231,7 +234,7 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
     for name in names {
         let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
         let path = format!("/v1/backends/{name}/refresh");
-        states.push(client.post(&path, client.operator(), None).await?.success()?);
+        states.push(client.act(&path).await?);
     }
     let backends: Vec<Backend> =
         states.iter().map(|state| parse(state)).collect::<Result<_, _>>()?;

@@ -62,6 +62,10 @@ use crate::tls::Tls;
 /// The largest accepted `local_tool_call` event, in bytes.
 pub const MAX_CALL: usize = 8 << 20;
 
+/// The parameter by which the operator, who is no app, names one.
+const APP: &str = "app";
+const FOR_THE_OPERATOR: &str = "`app` is for the operator; a token is an app's own.";
+
 /// The bridge's own API.
 #[derive(Debug, Clone)]
 pub struct Api {
@@ -194,7 +198,31 @@ impl Api {
     }
 
     fn status(&self, incoming: &ApiRequest) -> HandlerResult {
-        Ok(response::json(&status::status(self, &incoming.caller)))
+        let viewer = self.viewer(incoming)?;
+        let mut status = status::status(self, &viewer);
+        if parameter(&incoming.request, APP).is_some() {
+            status.daemon.injected.retain(|injected| injected.app == viewer.app.name.as_str());
+        }
+        Ok(response::json(&status))
+    }
+
+    /// The caller with the app whose backends and tools the answer shows.
+    ///
+    /// The operator who names no app sees all backends. A connection may be an app's without a
+    /// token: by its Unix user, or because none is needed. If that app's rights counted, the
+    /// operator would read that all is well while a backend of another app is down.
+    fn viewer(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> HandlerResult<Caller> {
+        let shows_no_token = caller.token_in.is_none() && !caller.in_session;
+        let app = match parameter(request, APP) {
+            Some(_) if !caller.is_operator => return Err(bad_request(FOR_THE_OPERATOR)),
+            Some(name) => {
+                let app = self.runs.calls.app(&name.as_str().into());
+                app.ok_or_else(|| self.no_app(&name))?
+            }
+            None if caller.is_operator && shows_no_token => Arc::new(App::operator()),
+            None => Arc::clone(&caller.app),
+        };
+        Ok(Caller { app, ..caller.clone() })
     }
 
     /// The JSON body of a request. The error is the refusal, for the app.
@@ -225,17 +253,26 @@ impl Api {
         self.runs.calls.offer_for(app)
     }
 
-    fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> HandlerResult {
-        let offer = self.offer(&caller.app);
+    /// The answer to an operator who names an app that is not configured.
+    fn no_app(&self, name: &str) -> Response<Body> {
+        let settings = self.runs.calls.settings();
+        let names: Vec<&str> = settings.apps.iter().map(|entry| entry.app.name.as_str()).collect();
+        bad_request(&format!("There is no app `{name}`; there are: {}.", names.join(", ")))
+    }
+
+    fn tool_refs(&self, incoming: &ApiRequest) -> HandlerResult {
+        let request = &incoming.request;
+        let offer = self.offer(&self.viewer(incoming)?.app);
         let chosen = choose(&offer, backends(request))?;
         let refs: Vec<&[u8]> = offer.refs(&chosen).map(|tool_ref| tool_ref.json.as_ref()).collect();
         let list = refs.join(&b","[..]);
         Ok(tagged(request, [b"{\"tools\":[", list.as_slice(), b"]"].concat()))
     }
 
-    fn tools(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> HandlerResult {
+    fn tools(&self, incoming: &ApiRequest) -> HandlerResult {
+        let request = &incoming.request;
         let format = format(request, "")?;
-        let (offer, members) = self.offer_in(format, &caller.app, request)?;
+        let (offer, members) = self.offer_in(format, &self.viewer(incoming)?.app, request)?;
         let chosen = choose(&offer, backends(request))?;
         let definitions = offer.refs(&chosen).flat_map(Ref::definitions);
         let (tools, notes) = format.tools(definitions, &members);
@@ -295,10 +332,11 @@ impl Api {
         Ok(answer.await)
     }
 
-    async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> HandlerResult {
-        let name = self.find(&caller.app, segment)?;
+    async fn refresh(&self, incoming: ApiRequest) -> HandlerResult {
+        let viewer = self.viewer(&incoming)?;
+        let name = self.find(&viewer.app, incoming.segment)?;
         self.backends().refresh(name.as_str()).await;
-        Ok(response::json(&status::backend(self, &caller, &name)))
+        Ok(response::json(&status::backend(self, &viewer, &name)))
     }
 
     /// The backend that a path names, if `app` may use it.

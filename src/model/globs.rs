@@ -42,6 +42,11 @@ impl Globs {
         self.rules.is_empty()
     }
 
+    /// The rules in the order of the file.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// Whether one of them matches all calls of the tool `name`.
     pub fn is_match(&self, name: &str) -> bool {
         self.matching(name).any(|rule| rule.when.is_empty())

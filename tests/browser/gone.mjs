@@ -13,7 +13,8 @@ try {
   // Empty: where the file is, an entry to paste, and how a client connects.
   await has(page, "#guide", file);
   await has(page, "#guide pre", "mcp:");
-  await has(page, "#guide", "mantyx-bridge mcp --print");
+  await has(page, "#guide", "mantyx-bridge add files -- npx");
+  await has(page, "#guide", "mantyx-bridge connect claude-code");
   await fits(page, "an empty bridge", WIDTHS);
   await barriers(page, "an empty bridge");
   await go(page, "#activity");

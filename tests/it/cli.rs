@@ -8,6 +8,7 @@ mod doctor;
 mod import;
 mod init;
 pub(crate) mod laptop;
+mod operator;
 mod run;
 mod status;
 mod words;
@@ -268,6 +269,9 @@ async fn demo_shows_each_other_runtime() {
 
 #[tokio::test]
 async fn shells_and_man_are_told_of_the_command_line() {
+    let page = run(&["man"]).await.expect(OK).out;
+    assert!(page.contains(".SH EXAMPLES") && page.contains("service install"), "{page}");
+    assert_eq!(page.matches("Exit codes").count(), 0, "they have a section");
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).await.expect(OK);
         assert!(script.out.contains("COMPLETE="), "{shell}: {}", script.out);

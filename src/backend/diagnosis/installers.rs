@@ -56,7 +56,9 @@ const UNREACHED: [&str; 11] = [
 pub(super) fn installer(evidence: &Evidence<'_>, lines: &[String]) -> Option<Diagnosis> {
     let telling = telling_line(lines);
     if let Some(cause) = failed_request(evidence, lines) {
-        return Some(Diagnosis { cause, line: telling });
+        let line =
+            if cause == Cause::Untrusted { certificate_line(telling, lines) } else { telling };
+        return Some(Diagnosis { cause, line });
     }
     let (line, (parts, cause)) = lines.iter().find_map(|line| Some((line, resolver(line)?)))?;
     // A wrapped line is whole in the telling one.
@@ -66,12 +68,34 @@ pub(super) fn installer(evidence: &Evidence<'_>, lines: &[String]) -> Option<Dia
 }
 
 /// The cause in npm's words, or a network that fails.
+///
+/// uv first says that it cannot send its request, and lines later that it does not trust the
+/// certificate: a person who read only the first would look for a proxy.
 fn failed_request(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     npm(evidence, lines).or_else(|| {
+        if !lines.iter().any(|line| asks_registry(line)) {
+            return None;
+        }
+        if lines.iter().any(|line| is_untrusted(line)) {
+            return Some(Cause::Untrusted);
+        }
         // The network first: without it, pip says that there is no matching distribution.
-        let network = lines.iter().find_map(|line| unreached(evidence, line, true));
-        network.filter(|_| lines.iter().any(|line| asks_registry(line)))
+        lines.iter().find_map(|line| unreached(evidence, line, true))
     })
+}
+
+/// Whether `line` says that a certificate is not trusted.
+fn is_untrusted(line: &str) -> bool {
+    UNTRUSTED.iter().any(|words| has(line, &[words]))
+}
+
+/// The line that speaks of the certificate: the `telling` one, if it does.
+fn certificate_line(telling: Option<String>, lines: &[String]) -> Option<String> {
+    if telling.as_deref().is_some_and(is_untrusted) {
+        return telling;
+    }
+    let line = lines.iter().find(|line| is_untrusted(line))?.trim();
+    Some(line.strip_prefix("cause: ").unwrap_or(line).to_owned())
 }
 
 /// Whether `line` tells of a request to a registry. Its host is no sign, as each installation may
@@ -94,7 +118,7 @@ fn asks_registry(line: &str) -> bool {
 
 /// The cause of a failed connection, if `line` tells of one.
 pub(super) fn unreached(evidence: &Evidence<'_>, line: &str, installs: bool) -> Option<Cause> {
-    if UNTRUSTED.iter().any(|words| has(line, &[words])) {
+    if is_untrusted(line) {
         return Some(Cause::Untrusted);
     }
     if !CODES.iter().any(|code| line.contains(code))

@@ -11,7 +11,7 @@ fn entry(args: &[&str]) -> Outcome<Value> {
         settings: Settings,
     }
     let line = Line::try_parse_from([&["add"], args].concat());
-    written_entry(&line.map_err(|error| Failure::Usage(error.to_string()))?.settings)
+    command_line_entry(&line.map_err(|error| Failure::Usage(error.to_string()))?.settings)
 }
 
 #[test]

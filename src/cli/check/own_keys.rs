@@ -13,7 +13,8 @@ pub(super) fn own_keys(name: &Value, kind: &Value, members: &[Member]) -> Vec<(S
     let reached = reached.and_then(|(_, value)| value.as_str()).unwrap_or_default();
     let mut rows = Vec::new();
     for (key, value) in members {
-        if *value == default_of(key, name, kind, reached) {
+        // The rules say more than whether there are some.
+        if *key == "approve" || *value == default_of(key, name, kind, reached) {
             continue;
         }
         // An empty text would not be seen.
@@ -33,6 +34,13 @@ fn own_key<'a>(key: &'a str, kind: &Value) -> &'a str {
         "onUnavailable" => "on_unavailable",
         "callTimeout" => "call_timeout",
         "pendingAfter" => "pending_after",
+        "toolsAllow" => "tools.allow",
+        "toolsDeny" => "tools.deny",
+        "toolsRename" => "tools.rename",
+        "approveRules" => "approve",
+        "maxResult" => "max_result",
+        "startTimeout" => "start_timeout",
+        "idleStop" => "idle_stop",
         other => other,
     }
 }

@@ -125,6 +125,45 @@ fn a_good_file() {
 }
 
 #[test]
+fn check_shows_rules_and_limits_in_the_files_own_keys() {
+    let yaml = "
+upstream: {sandbox: true}
+mcp:
+  fs:
+    command: npx
+    tools: {allow: [read*], deny: [rm], rename: {read_file: cat}}
+    offer: search
+    always: [read*]
+    approve: ['write*', destructive]
+    redact: [{pattern: 'canary[0-9]+'}]
+    max_result: 16KiB
+    quota: {calls: 10, per: 1h, identical: 3}
+    start: lazy
+    start_timeout: 50s
+    idle_stop: 10m
+";
+    let report = check(Some(Path::new(FILE)), &environment(yaml)).to_string();
+    let expected = "
+mcp fs
+  command           npx
+  tools.allow       read*
+  tools.deny        rm
+  tools.rename      read_file cat
+  offer             search
+  always            read*
+  approve           write* destructive
+  redact            1 pattern
+  max_result        16384
+  quota             calls 10 per 1h; identical 3
+  start             lazy
+  start_timeout     50s
+  idle_stop         10m
+";
+    assert!(report.contains(expected), "{report}");
+    assert!(!report.contains("canary"), "{report}");
+}
+
+#[test]
 fn local_tools() {
     let yaml = "
 upstream: {sandbox: true}

@@ -27,16 +27,22 @@ impl Entry {
         app: Option<&str>,
         env: &Environment,
     ) -> Outcome<Self> {
-        let config = absolute(find(config, env)?)?;
-        // `./bridge.yaml` becomes a path with a dot in it.
-        let config: PathBuf = config.components().collect();
-        let mut args = vec!["mcp".to_owned(), "-c".to_owned(), config.display().to_string()];
+        // `./bridge.yaml` becomes a path with a dot in it, which `components` leaves out.
+        let path: PathBuf = absolute(find(config, env)?)?.components().collect();
+        let mut args = vec!["mcp".to_owned(), "-c".to_owned(), path.display().to_string()];
         if let Some(app) = app {
             args.extend(["--app".to_owned(), app.to_owned()]);
         }
         // The program's PATH may be another one than that of this shell.
         let own = env.own_program.as_ref().map(|path| path.display().to_string());
-        Ok(Self { command: own.unwrap_or_else(|| "mantyx-bridge".to_owned()), args, config })
+        let command = own.unwrap_or_else(|| "mantyx-bridge".to_owned());
+        Ok(Self { command, args, config: path })
+    }
+
+    /// The entry as Codex writes it. A JSON text is a TOML text in double quotes.
+    pub(super) fn toml(&self) -> String {
+        let [command, args] = [json!(self.command), json!(self.args)];
+        format!("[mcp_servers.{NAME}]\ncommand = {command}\nargs = {args}\n")
     }
 
     /// The entry as this program writes it.
@@ -61,12 +67,7 @@ pub(in crate::cli) fn print(
         Some(key) => {
             print_json(&format!("{:#}\n", json!({ key: { NAME: entry.json(product) } })))?;
         }
-        // A JSON text is a TOML text in double quotes.
-        None => print_text(&format!(
-            "[mcp_servers.{NAME}]\ncommand = {}\nargs = {}\n",
-            json!(entry.command),
-            json!(entry.args)
-        ))?,
+        None => print_text(&entry.toml())?,
     }
     let title = product.title();
     if let Some(file) = product.file(env) {

@@ -3,7 +3,7 @@
 //!
 //! Must not: start a program, or change a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
@@ -29,12 +29,17 @@ pub(in crate::cli) enum Product {
 impl Product {
     /// The program that is meant here: a person with Claude Code alone calls it Claude.
     pub(super) fn on_this_machine(self, env: &Environment) -> Self {
-        let directory = self.file(env).and_then(|file| Some(file.parent()?.to_owned()));
-        let has_desktop = directory.is_some_and(|directory| directory.is_dir());
-        if self == Self::Claude && !has_desktop && which("claude", env).is_some() {
-            return Self::ClaudeCode;
+        match self {
+            Self::Claude if !self.has_directory(env) && which("claude", env).is_some() => {
+                Self::ClaudeCode
+            }
+            product => product,
         }
-        self
+    }
+
+    /// Whether the directory of its file is there.
+    fn has_directory(self, env: &Environment) -> bool {
+        self.file(env).is_some_and(|file| file.parent().is_some_and(Path::is_dir))
     }
 
     /// The word for it on the command line.
@@ -107,11 +112,16 @@ impl Product {
     pub(super) fn json_file(self, env: &Environment) -> Option<(PathBuf, &'static str)> {
         let key = self.json_key()?;
         let file = self.file(env)?;
-        let is_there = match self {
-            Self::ClaudeCode => file.symlink_metadata().is_ok(),
-            _ => file.parent().is_some_and(|directory| directory.is_dir()),
-        };
-        if is_there { Some((file, key)) } else { None }
+        match self {
+            Self::ClaudeCode if file.symlink_metadata().is_err() => None,
+            _ if !self.has_directory(env) => None,
+            _ => Some((file, key)),
+        }
+    }
+
+    /// Its file, if that is no JSON: only the program itself changes it.
+    pub(super) fn foreign_file(self, env: &Environment) -> Option<PathBuf> {
+        if self.json_key().is_none() { self.file(env) } else { None }
     }
 
     /// Where the program was looked for.
@@ -128,7 +138,7 @@ impl Product {
     }
 
     /// Its command that adds the entry.
-    pub(super) fn adding(self, entry: &Entry) -> Option<Vec<String>> {
+    pub(super) fn add_command(self, entry: &Entry) -> Option<Vec<String>> {
         let mut words: Vec<&str> = match self {
             Self::ClaudeCode => vec!["claude", "mcp", "add-json", "--scope", "user", NAME],
             Self::Codex => vec!["codex", "mcp", "add", NAME, "--"],
@@ -136,11 +146,11 @@ impl Product {
             Self::Vscode => vec!["code", "--add-mcp"],
             Self::Claude | Self::Cursor => return None,
         };
-        let mut json = entry.json(self);
+        let mut server = entry.json(self);
         if self == Self::Vscode {
-            json["name"] = NAME.into();
+            server["name"] = NAME.into();
         }
-        let json = json.to_string();
+        let json = server.to_string();
         match self {
             Self::ClaudeCode | Self::Vscode => words.push(&json),
             _ => {
@@ -151,8 +161,20 @@ impl Product {
         Some(words.into_iter().map(str::to_owned).collect())
     }
 
+    /// What a person needs to know before the program starts the bridge.
+    pub(super) fn condition(self) -> Option<&'static str> {
+        match self {
+            Self::Gemini => Some(
+                "Gemini CLI starts MCP servers only in folders that you trust; it asks when you \
+                 start `gemini` in one. In any other folder, `gemini mcp list` shows the bridge as \
+                 Disabled",
+            ),
+            _ => None,
+        }
+    }
+
     /// Its command that removes the entry.
-    pub(super) fn removing(self) -> Option<Vec<String>> {
+    pub(super) fn remove_command(self) -> Option<Vec<String>> {
         let words = match self {
             Self::ClaudeCode => vec!["claude", "mcp", "remove", "--scope", "user", NAME],
             Self::Codex => vec!["codex", "mcp", "remove", NAME],
@@ -163,8 +185,8 @@ impl Product {
     }
 
     /// How a person removes a server there.
-    pub(super) fn removing_hint(self, env: &Environment) -> String {
-        match (self.removing(), self.file(env)) {
+    pub(super) fn removal_hint(self, env: &Environment) -> String {
+        match (self.remove_command(), self.file(env)) {
             (Some(mut words), _) => {
                 words.pop();
                 format!(": {} NAME", words.join(" "))

@@ -13,6 +13,8 @@ use crate::state_dir::open_file;
 
 /// No list of servers is larger; the largest files that have one keep a person's whole history.
 const MAX_BYTES: u64 = 16 << 20;
+/// Why a file is not written over.
+const CHANGED: &str = "another program has changed it meanwhile; run the command again";
 /// The end of a backup's name.
 const BACKUP: &str = "before-mantyx-bridge";
 
@@ -29,20 +31,19 @@ pub(in crate::cli) struct OwnFile {
 impl OwnFile {
     /// The file at `path`; an absent one has the text `empty`.
     pub(in crate::cli) fn read(path: &Path, empty: &str) -> Outcome<Self> {
-        let failed = |why: String| unchanged(path, &why);
-        let is_link = fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
+        let refuse = |why: String| refusal(path, &why);
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
                 let absolute = std::path::absolute(path)?;
                 return Ok(Self { path: absolute, text: empty.to_owned(), about: None });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(failed("it is a link that leads to nothing".to_owned()));
+                return Err(refuse("it is a link that leads to nothing".to_owned()));
             }
-            Err(error) => return Err(failed(plain(&error))),
+            Err(error) => return Err(refuse(plain(&error))),
         };
-        let (text, about) = contents(&real).map_err(failed)?;
+        let (text, about) = contents(&real).map_err(refuse)?;
         Ok(Self { path: real, text, about: Some(about) })
     }
 
@@ -56,26 +57,39 @@ impl OwnFile {
         text: &str,
         keeps_backup: bool,
     ) -> Outcome<Option<PathBuf>> {
-        let failed = |why: String| unchanged(&self.path, &why);
+        let refuse = |why: String| refusal(&self.path, &why);
         let now = match contents(&self.path) {
             Ok((text, _)) => Some(text),
             Err(_) if self.about.is_none() => None,
-            Err(why) => return Err(failed(why)),
+            Err(why) => return Err(refuse(why)),
         };
         if now.is_some_and(|now| now != self.text) {
-            let why = "another program has changed it meanwhile; run the command again";
-            return Err(failed(why.to_owned()));
+            return Err(refuse(CHANGED.to_owned()));
         }
         let backup = match &self.about {
             Some(_) if keeps_backup => {
                 let path = self.beside(BACKUP);
-                self.write(&path, &self.text).map_err(|error| failed(plain(&error)))?;
+                self.write(&path, &self.text).map_err(|error| refuse(plain(&error)))?;
                 Some(path)
             }
             _ => None,
         };
-        self.write(&self.path, text).map_err(|error| failed(plain(&error)))?;
+        self.write(&self.path, text).map_err(|error| refuse(plain(&error)))?;
         Ok(backup)
+    }
+
+    /// The text that the file had before this program changed it last, if its backup is there.
+    pub(in crate::cli) fn backup(&self) -> Option<String> {
+        contents(&self.beside(BACKUP)).ok().map(|(text, _)| text)
+    }
+
+    /// Removes the file, unless another program has changed it since it was read.
+    pub(in crate::cli) fn remove(&self) -> Outcome {
+        let (text, _) = contents(&self.path).map_err(|why| refusal(&self.path, &why))?;
+        if text != self.text {
+            return Err(refusal(&self.path, CHANGED));
+        }
+        fs::remove_file(&self.path).map_err(|error| refusal(&self.path, &plain(&error)))
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
@@ -147,7 +161,7 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-fn unchanged(path: &Path, why: &str) -> Failure {
+fn refusal(path: &Path, why: &str) -> Failure {
     Failure::Failed(format!("{} is left as it is: {why}", path.display()))
 }
 

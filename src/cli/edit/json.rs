@@ -9,7 +9,7 @@ use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value};
 
-use super::{Edited, Splice};
+use super::{Edit, Splice};
 use crate::cli::import::formats;
 
 const BOM: char = '\u{feff}';
@@ -29,14 +29,14 @@ pub(in crate::cli) fn with_server(
     key: &str,
     name: &str,
     entry: &Value,
-) -> Result<Edited, String> {
+) -> Result<Edit, String> {
     let mut expected = tree(text)?;
-    let servers = expected.entry(key).or_insert_with(|| Map::new().into());
-    let Some(servers) = servers.as_object_mut() else {
+    let list = expected.entry(key).or_insert_with(|| Map::new().into());
+    let Some(servers) = list.as_object_mut() else {
         return Err(format!("`{key}` is no map"));
     };
     if servers.get(name) == Some(entry) {
-        return Ok(Edited { text: text.to_owned(), splice: Splice::between(text, text) });
+        return Ok(Edit { text: text.to_owned(), splice: Splice::between(text, text) });
     }
     let replaces = servers.insert(name.to_owned(), entry.clone()).is_some();
     // What is shown of the change must not have another server in it, which may have secrets.
@@ -45,7 +45,7 @@ pub(in crate::cli) fn with_server(
         .filter(|other| *other != name)
         .map(|other| Value::from(other.as_str()).to_string())
         .collect();
-    let edited = changed(text, |root| {
+    let new_text = with_change(text, |root| {
         // In front, as an entry behind another one would change that one's line: it gets a comma.
         let servers = match root.object_value(key) {
             Some(servers) => servers,
@@ -61,16 +61,18 @@ pub(in crate::cli) fn with_server(
         Some(())
     })?;
     // The library breaks a map on one line into several.
-    let mut candidates = vec![edited];
+    let mut candidates = vec![new_text];
     candidates.extend(with_server_in_line(text, key, name, entry));
-    let good = candidates.into_iter().find_map(|edited| {
-        let splice = Splice::between(text, &edited);
-        let is_good = (replaces || splice.only_adds())
-            && !others.iter().any(|other| splice.new.contains(other))
-            && tree(&edited).as_ref() == Ok(&expected);
-        if is_good { Some(Edited { text: edited, splice }) } else { None }
+    let edits = candidates.into_iter().map(|candidate| {
+        let splice = Splice::between(text, &candidate);
+        Edit { text: candidate, splice }
     });
-    good.ok_or_else(|| format!("`{key}` is written in a form that cannot be added to"))
+    let edit = edits.into_iter().find(|Edit { text, splice }| {
+        (replaces || splice.only_adds())
+            && !others.iter().any(|other| splice.new.contains(other))
+            && tree(text).as_ref() == Ok(&expected)
+    });
+    edit.ok_or_else(|| format!("`{key}` is written in a form that cannot be added to"))
 }
 
 /// `text` with the server as the first member of its map, in the same line.
@@ -93,21 +95,70 @@ pub(in crate::cli) fn without_server(
     text: &str,
     key: &str,
     name: &str,
-) -> Result<Option<Edited>, String> {
+) -> Result<Option<Edit>, String> {
     let mut expected = tree(text)?;
     let servers = expected.get_mut(key).and_then(Value::as_object_mut);
     if servers.and_then(|servers| servers.remove(name)).is_none() {
         return Ok(None);
     }
-    let edited = changed(text, |root| {
+    let new_text = with_change(text, |root| {
         root.object_value(key)?.get(name)?.remove();
         Some(())
     })?;
-    let splice = Splice::between(text, &edited);
-    if !splice.only_removes() || tree(&edited).as_ref() != Ok(&expected) {
+    let splice = Splice::between(text, &new_text);
+    if !splice.only_removes() || tree(&new_text).as_ref() != Ok(&expected) {
         return Err(format!("`{key}` is written in a form that cannot be cut"));
     }
-    Ok(Some(Edited { text: edited, splice }))
+    Ok(Some(Edit { text: new_text, splice }))
+}
+
+/// Whether `text` has nothing but the empty list `key`: no other member, and no comment.
+pub(in crate::cli) fn is_empty_list(text: &str, key: &str) -> bool {
+    let list = format!("{{{}:{{}}}}", Value::from(key));
+    without_spaces(split_mark(text).1) == list
+}
+
+/// The change that takes the whole list `key` out of `text`, where `removal` has emptied it and the
+/// file had none `before` the entry was added; `None` if the list stays.
+///
+/// What the file had before is restored to the byte if nothing else was changed since: the library
+/// breaks a map on one line into several.
+pub(in crate::cli) fn without_list(
+    text: &str,
+    removal: &Edit,
+    key: &str,
+    before: &str,
+) -> Option<Edit> {
+    if tree(before).ok()?.contains_key(key) {
+        return None;
+    }
+    let mut expected = tree(&removal.text).ok()?;
+    let list = expected.remove(key)?;
+    if list.as_object().is_none_or(|servers| !servers.is_empty()) {
+        return None;
+    }
+    let mut new_text = with_change(&removal.text, |root| {
+        root.get(key)?.remove();
+        Some(())
+    })
+    .ok()?;
+    if tree(&new_text).as_ref() != Ok(&expected) {
+        return None;
+    }
+    if tree(before).as_ref() == Ok(&expected) && differs_in_spaces_alone(before, &new_text) {
+        before.clone_into(&mut new_text);
+    }
+    Some(Edit { splice: Splice::between(text, &new_text), text: new_text })
+}
+
+/// Whether `before` is `text` but for white space; nothing at all stands for an empty map.
+fn differs_in_spaces_alone(before: &str, text: &str) -> bool {
+    let earlier = without_spaces(split_mark(before).1);
+    earlier.is_empty() || earlier == without_spaces(split_mark(text).1)
+}
+
+fn without_spaces(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
 /// Comments and trailing commas, as the editors of these files take them, and nothing else.
@@ -137,7 +188,10 @@ fn tree(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// The text after `change` of the object at its top.
-fn changed(text: &str, change: impl FnOnce(&CstObject) -> Option<()>) -> Result<String, String> {
+fn with_change(
+    text: &str,
+    change: impl FnOnce(&CstObject) -> Option<()>,
+) -> Result<String, String> {
     let (mark, json) = split_mark(text);
     let json = if json.trim().is_empty() { EMPTY } else { json };
     let root = CstRootNode::parse(json, &FORM).map_err(|_why| UNCHANGEABLE.to_owned())?;

@@ -20,7 +20,7 @@ fn splice_is_whole_lines_where_that_costs_nothing() {
 fn change_is_shown_with_its_line_and_no_secret_of_lines_that_go_away() {
     let old = "a:\n  b: secret\n  c: 1\n";
     let splice = Splice::between(old, "a:\n  c: 1\n");
-    let text = shown("f.yaml", old, &splice, |lines| {
+    let text = difference("f.yaml", old, &splice, |lines| {
         assert_eq!(lines, 2..3);
         vec!["  b: ***".to_owned()]
     });

@@ -9,8 +9,8 @@ use std::str::FromStr as _;
 use serde_json::{Map, Value};
 use yaml_edit::{Document, Mapping};
 
-use super::{Edited, Splice};
-use crate::cli::import::{formats, quoted};
+use super::{Edit, Splice};
+use crate::cli::import::{formats, place_of_key, quoted};
 use crate::model::visible;
 
 /// The sections that have backends.
@@ -25,7 +25,7 @@ pub(in crate::cli) fn with_server(
     text: &str,
     name: &str,
     entry: &Map<String, Value>,
-) -> Result<Edited, String> {
+) -> Result<Edit, String> {
     let before = tree(text)?;
     let section = if before.contains_key("mcpServers") && !before.contains_key("mcp") {
         "mcpServers"
@@ -33,17 +33,17 @@ pub(in crate::cli) fn with_server(
         "mcp"
     };
     let mut expected = before.clone();
-    let servers = expected.entry(section).or_insert_with(|| Map::new().into());
-    if servers.is_null() {
-        *servers = Map::new().into();
+    let list = expected.entry(section).or_insert_with(|| Map::new().into());
+    if list.is_null() {
+        *list = Map::new().into();
     }
-    let Some(servers) = servers.as_object_mut() else {
+    let Some(servers) = list.as_object_mut() else {
         return Err(format!("`{section}` is no map"));
     };
     servers.insert(name.to_owned(), entry.clone().into());
-    let edited = match before.get(section) {
+    let new_text = match before.get(section) {
         Some(Value::Object(servers)) if !servers.is_empty() => {
-            let document = parsed(text)?;
+            let document = parse(text)?;
             let Some(map) = document.get_mapping(section) else { return Err(no_map(section)) };
             map.set(name, mapping(entry)?);
             document.to_string()
@@ -51,15 +51,15 @@ pub(in crate::cli) fn with_server(
         Some(_) => in_empty_section(text, section, name, entry),
         None => with_section(text, section, name, entry),
     };
-    let splice = Splice::between(text, &edited);
-    if !splice.only_adds() || tree(&edited).as_ref() != Ok(&expected) {
+    let splice = Splice::between(text, &new_text);
+    if !splice.only_adds() || tree(&new_text).as_ref() != Ok(&expected) {
         return Err(format!("`{section}` is written in a form that cannot be added to"));
     }
-    Ok(Edited { text: edited, splice })
+    Ok(Edit { text: new_text, splice })
 }
 
 /// `text` without the backend `name`, and the section that had it; `None` if none has it.
-pub(in crate::cli) fn without_backend(text: &str, name: &str) -> Result<Option<Edited>, String> {
+pub(in crate::cli) fn without_backend(text: &str, name: &str) -> Result<Option<Edit>, String> {
     let before = tree(text)?;
     let mut sections = SECTIONS.iter();
     let section =
@@ -69,12 +69,12 @@ pub(in crate::cli) fn without_backend(text: &str, name: &str) -> Result<Option<E
     if let Some(map) = expected.get_mut(*section).and_then(Value::as_object_mut) {
         map.remove(name);
     }
-    let document = parsed(text)?;
+    let document = parse(text)?;
     let Some(map) = document.get_mapping(section) else { return Err(no_map(section)) };
     map.remove(name);
-    let edited = document.to_string();
-    let splice = Splice::between(text, &edited);
-    let after = tree(&edited).map_err(|_why| {
+    let new_text = document.to_string();
+    let splice = Splice::between(text, &new_text);
+    let after = tree(&new_text).map_err(|_why| {
         format!("another part of the file refers to `{name}`, by an anchor that stands in it")
     })?;
     if !splice.only_removes() || after != expected {
@@ -83,7 +83,7 @@ pub(in crate::cli) fn without_backend(text: &str, name: &str) -> Result<Option<E
              that cannot be cut"
         ));
     }
-    Ok(Some(Edited { text: edited, splice }))
+    Ok(Some(Edit { text: new_text, splice }))
 }
 
 /// The names of all backends.
@@ -108,7 +108,7 @@ fn tree(text: &str) -> Result<Map<String, Value>, String> {
     if has_lines { formats::parse(Path::new("bridge.yaml"), text) } else { Ok(Map::new()) }
 }
 
-fn parsed(text: &str) -> Result<Document, String> {
+fn parse(text: &str) -> Result<Document, String> {
     Document::from_str(text).map_err(|_why| "it cannot be changed as it is written".to_owned())
 }
 
@@ -118,7 +118,7 @@ fn no_map(section: &str) -> String {
 
 /// The entry as the library inserts it.
 fn mapping(entry: &Map<String, Value>) -> Result<Mapping, String> {
-    let document = parsed(&block(entry, "", "\n"))?;
+    let document = parse(&block(entry, "", "\n"))?;
     document.as_mapping().ok_or_else(|| "the entry is empty".to_owned())
 }
 
@@ -159,13 +159,10 @@ fn entry_text(name: &str, entry: &Map<String, Value>, end: &str) -> String {
     format!("  {}:{end}{}", scalar(name), block(entry, "    ", end))
 }
 
-/// The keys that a person looks for first.
-const FIRST: [&str; 5] = ["command", "args", "url", "headers", "env"];
-
 /// The members, each on a line of its own.
 fn block(entry: &Map<String, Value>, indent: &str, end: &str) -> String {
     let mut members: Vec<_> = entry.iter().collect();
-    members.sort_by_key(|(key, _)| FIRST.iter().position(|first| first == key).unwrap_or(9));
+    members.sort_by_key(|(key, _)| place_of_key(key));
     let lines = members
         .into_iter()
         .map(|(key, value)| format!("{indent}{}: {}{end}", scalar(key), flow(value)));

@@ -56,22 +56,22 @@ fn claude_desktop() {
         yaml("mcp", &imported.mcp),
         "mcp:
   file_system:
+    command: npx
     args:
     - -y
     - \"@scope/server\"
     - /srv
     - \"yes\"
     - \"1.5\"
-    command: npx
   file_system_2:
+    command: uvx
     args:
     - time
-    command: uvx
   old:
     command: gone
-    disabled: true
     env:
       API_KEY: ${env:API_KEY}
+    disabled: true
 "
     );
     assert_eq!(config.backends.len(), 2);

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::model::visible;
@@ -21,11 +22,37 @@ pub(in crate::cli) fn yaml(section: &str, backends: &Map<String, Value>) -> Stri
     }
     let mut texts = Vec::new();
     let file = with_words(&file, &word, &mut texts);
-    let mut yaml = serde_saphyr::to_string(&file).expect("JSON can be written as YAML");
+    let mut yaml = serde_saphyr::to_string(&InOrder(&file)).expect("JSON can be written as YAML");
     for (at, text) in texts.iter().enumerate() {
         yaml = yaml.replace(&format!("{word}{at}x"), text);
     }
     yaml
+}
+
+/// The keys that a person looks for first.
+const FIRST: [&str; 5] = ["command", "args", "url", "headers", "env"];
+
+/// The place of a key in its entry: first those that a person looks for.
+pub(in crate::cli) fn place_of_key(key: &str) -> usize {
+    FIRST.iter().position(|first| *first == key).unwrap_or(FIRST.len())
+}
+
+/// A value whose maps are written with [`FIRST`] before the others: by the alphabet, `args` would
+/// stand before the command that takes them.
+struct InOrder<'a>(&'a Value);
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => {
+                let mut members: Vec<_> = members.iter().collect();
+                members.sort_by_key(|(key, _)| place_of_key(key));
+                serializer.collect_map(members.into_iter().map(|(key, value)| (key, Self(value))))
+            }
+            Value::Array(items) => serializer.collect_seq(items.iter().map(InOrder)),
+            value => value.serialize(serializer),
+        }
+    }
 }
 
 /// `value` with a word in place of each text that needs escapes; these go into `texts`.

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::Scope;
 use crate::config::{Environment, PASSED_ON};
 
 /// What the service has of the shell in which it was installed. Without PATH, it would find no
@@ -16,21 +17,24 @@ pub(super) struct Unit {
     program: String,
     config: String,
     variables: Vec<(&'static str, String)>,
-    is_users: bool,
+    scope: Scope,
 }
 
 impl Unit {
-    pub(super) fn new(env: &Environment, config: &Path, is_users: bool) -> Self {
+    pub(super) fn new(env: &Environment, config: &Path, scope: Scope) -> Self {
         let own = env.own_program.as_ref().map(|path| path.display().to_string());
-        let set = |name: &'static str| Some((name, env.filled_var(name)?.to_owned()));
+        let variable = |name: &'static str| Some((name, env.filled_var(name)?.to_owned()));
         // The address of a proxy may have a password in it.
-        let proxies = PASSED_ON.iter().copied().filter_map(set);
-        let proxies = proxies.filter(|(_, value)| !value.contains('@'));
+        let proxies = PASSED_ON
+            .iter()
+            .copied()
+            .filter_map(variable)
+            .filter(|(_, value)| !value.contains('@'));
         Self {
             program: own.unwrap_or_else(|| "mantyx-bridge".to_owned()),
             config: config.display().to_string(),
-            variables: VARIABLES.into_iter().filter_map(set).chain(proxies).collect(),
-            is_users,
+            variables: VARIABLES.into_iter().filter_map(variable).chain(proxies).collect(),
+            scope,
         }
     }
 
@@ -40,15 +44,18 @@ impl Unit {
     }
 
     pub(super) fn text(&self) -> String {
-        let variables = self
+        let variables: String = self
             .variables
             .iter()
-            .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))));
-        let variables: String = variables.collect();
+            .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))))
+            .collect();
         // `$` begins a variable in a command, and only there.
         let program = quoted(&self.program).replace('$', "$$");
         let config = quoted(&self.config).replace('$', "$$");
-        let target = if self.is_users { "default.target" } else { "multi-user.target" };
+        let target = match self.scope {
+            Scope::User => "default.target",
+            Scope::Machine => "multi-user.target",
+        };
         format!(
             "# Written by `mantyx-bridge service install`; `service uninstall` removes it.\n\
              [Unit]\n\
@@ -94,7 +101,7 @@ mod tests {
             .with_var("HOME", "/home/ann")
             .with_var("HTTPS_PROXY", "http://ann:pass@proxy:3128")
             .with_var("MANTYX_API_KEY", "mx-secret");
-        let unit = Unit::new(&env, Path::new("/home/ann/100% $mine/\"b\".yaml"), true);
+        let unit = Unit::new(&env, Path::new("/home/ann/100% $mine/\"b\".yaml"), Scope::User);
         let text = unit.text();
         for line in [
             "ExecStart=\"mantyx-bridge\" serve -c \"/home/ann/100%% $$mine/\\\"b\\\".yaml\"",

@@ -28,7 +28,7 @@ const MAX_DECISION: usize = 64 << 10;
 const MAX_DESCRIPTION: usize = 2_000;
 
 /// One question, as it is shown.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown {
     pub(crate) id: String,
@@ -87,7 +87,7 @@ pub(crate) struct Shown {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApprovalList {
     /// Whether the caller may decide: the operator, and an app with `approves: true`.
-    may_decide: bool,
+    pub(crate) may_decide: bool,
     /// First the questions that wait, in the order in which they were asked; then the ended ones,
     /// the latest first.
     pub(crate) approvals: Vec<Shown>,

@@ -61,7 +61,8 @@ struct StateSince {
 }
 
 impl Api {
-    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> HandlerResult {
+    pub(super) fn list_backends(&self, incoming: &ApiRequest) -> HandlerResult {
+        let caller = self.viewer(incoming)?;
         let offer = self.offer(&caller.app);
         let handles = self.backends().handles();
         let backends = names(&offer).into_iter().filter_map(|name| {

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    Api, ApiRequest, App, Code, Format, HandlerResult, MAX_CALL, Offer, bad_request, busy, format,
-    hex, parameter, proxy, response,
+    APP, Api, ApiRequest, App, Code, FOR_THE_OPERATOR, Format, HandlerResult, MAX_CALL, Offer,
+    bad_request, busy, format, hex, parameter, proxy, response,
 };
 use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded, Source};
 use crate::budget::{Budget, Held};
@@ -210,14 +210,14 @@ impl Form {
 
 impl Api {
     pub(super) async fn tool_call(&self, mut incoming: ApiRequest) -> HandlerResult {
-        match parameter(&incoming.request, "app") {
+        match parameter(&incoming.request, APP) {
             // The operator is no app: the page has calls made as one of them.
             Some(app) if incoming.caller.is_operator => {
-                let app = self.runs.calls.app(&app.as_str().into());
-                incoming.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
+                let named = self.runs.calls.app(&app.as_str().into());
+                incoming.caller.app = named.ok_or_else(|| self.no_app(&app))?;
             }
             Some(_) => {
-                return Err(bad_request("`app` is for the operator; a token is an app's own."));
+                return Err(bad_request(FOR_THE_OPERATOR));
             }
             None if incoming.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
             None => {}

@@ -42,7 +42,7 @@ pub(crate) struct ToolResult {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Submitted {
-    run_id: String,
+    pub(crate) run_id: String,
     /// A path of the bridge.
     pub(crate) stream_url: String,
 }

@@ -136,7 +136,7 @@ async fn a_call_that_waits_says_so_and_was_not_made() {
     let config = rig.client_config();
     let desk = Desk::start(&["call", "plain_note", "text=x", "-c", &config]);
     wait::soon("the command should tell of the approval", async || {
-        desk.err().contains("approvals approve apr_").then_some(())
+        desk.err().contains("approve apr_").then_some(())
     })
     .await;
     let mut desk = desk;

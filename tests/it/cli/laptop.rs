@@ -231,6 +231,60 @@ fn connect_changes_a_file_by_the_entry_alone_and_disconnect_takes_that_back() {
 }
 
 #[test]
+fn disconnect_removes_what_connect_has_made_and_nothing_else() {
+    let home = Home::new();
+    fs::create_dir(home.path(".cursor")).expect("writable");
+    for own in ["{\"theme\": \"dark\"}", "{\n  // mine\n  \"mcpServers\": {}\n}\n", "{}\n"] {
+        home.write(".cursor/mcp.json", own);
+        home.run(&["connect", "cursor", "--yes"]).expect(OK);
+        assert!(home.read(".cursor/mcp.json").contains("bridge.yaml"));
+        home.run(&["disconnect", "cursor", "--yes"]).expect(OK);
+        assert_eq!(home.read(".cursor/mcp.json"), own);
+        fs::remove_file(home.path(".cursor/mcp.json.before-mantyx-bridge")).expect("a backup");
+    }
+    fs::remove_file(home.path(".cursor/mcp.json")).expect("ours");
+    home.run(&["connect", "cursor", "--yes"]).expect(OK);
+    let ran = home.run(&["disconnect", "cursor", "--yes"]).expect(OK);
+    assert!(ran.out.contains("is removed"), "{}", ran.out);
+    assert!(!home.path(".cursor/mcp.json").exists(), "connect had made it");
+}
+
+#[test]
+fn connect_runs_the_command_of_vs_code_with_one_json_argument() {
+    let home = Home::new();
+    put_program(&home.path("bin/code"), "printf '%s\\n' \"$@\" > \"$HOME/arguments\"");
+    home.run(&["connect", "vscode", "--yes"]).expect(OK);
+    let text = home.read("arguments");
+    let arguments: Vec<&str> = text.lines().collect();
+    let ["--add-mcp", json] = arguments[..] else { panic!("{arguments:?}") };
+    let server: Value = serde_json::from_str(json).expect("JSON");
+    assert_eq!((&server["name"], &server["type"]), (&"bridge".into(), &"stdio".into()));
+    assert!(Path::new(server["command"].as_str().expect("a path")).is_absolute(), "{server}");
+    assert_eq!(server["args"][2], home.path("bridge.yaml").display().to_string());
+    home.run(&["disconnect", "vscode", "--yes"]).expect(OK);
+}
+
+#[test]
+fn client_without_its_command_is_refused_with_what_to_do() {
+    let home = Home::new();
+    let refused = home.run(&["connect", "codex", "--yes"]).expect(FAILED);
+    for part in ["`codex` on the PATH", ".codex/config.toml", "[mcp_servers.bridge]\ncommand ="] {
+        assert!(refused.err.contains(part), "{part}: {}", refused.err);
+    }
+    home.write(".codex/config.toml", "[mcp_servers.bridge]\ncommand = \"x\"\n");
+    let refused = home.run(&["disconnect", "codex", "--yes"]).expect(FAILED);
+    assert!(refused.err.contains("remove [mcp_servers.bridge] from"), "{}", refused.err);
+}
+
+#[test]
+fn connect_to_gemini_says_that_its_folder_has_to_be_trusted() {
+    let home = Home::new();
+    put_client("gemini", &home.path("bin"));
+    let ran = home.run(&["connect", "gemini", "--yes"]).expect(OK);
+    assert!(ran.err.contains("folders that you trust"), "{}", ran.err);
+}
+
+#[test]
 fn hostile_file_of_a_client_stays_as_it_is() {
     let home = Home::new();
     fs::create_dir(home.path(".cursor")).expect("writable");

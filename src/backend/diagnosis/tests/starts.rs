@@ -299,6 +299,21 @@ error: Failed to fetch: `https://index.example.org/simple/mcp-server-time/`
             ..BARE
         },
         Case {
+            command: "uvx mcp-server-time",
+            end: End::Exit(2),
+            stderr: "\
+error: Failed to fetch: https://index.example.org/simple/mcp-server-time/
+  cause: error sending request for url (https://index.example.org/simple/mcp-server-time/)
+  cause: client error (Connect)
+  cause: invalid peer certificate: UnknownIssuer
+
+hint: Consider enabling use of system TLS certificates with the `--system-certs` command-line flag",
+            cause: Cause::Untrusted,
+            line: "invalid peer certificate: UnknownIssuer",
+            cure: "SSL_CERT_FILE",
+            ..BARE
+        },
+        Case {
             command: "uvx x",
             stderr: "\
 error: No solution found when resolving tool dependencies

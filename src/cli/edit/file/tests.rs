@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn refusal(path: &Path) -> String {
+fn refusal_of(path: &Path) -> String {
     match OwnFile::read(path, "") {
         Err(Failure::Failed(why)) => why,
         other => panic!("{path:?} is refused: {other:?}"),
@@ -34,7 +34,7 @@ fn hostile_files_are_refused_in_a_sentence() {
         ("latin", "not UTF-8"),
         (".", "a directory"),
     ] {
-        let why = refusal(&place(name));
+        let why = refusal_of(&place(name));
         assert!(why.contains(part) && why.contains("is left as it is"), "{name}: {why}");
     }
 }

@@ -16,14 +16,14 @@ fn entry() -> Map<String, Value> {
 /// The text before and after the place of the entry is that of the file.
 #[track_caller]
 fn check_added(text: &str) -> String {
-    let edited = with_server(text, "new", &entry()).unwrap_or_else(|why| panic!("{why}: {text}"));
-    let (front, back) = text.split_at(edited.splice.at);
-    let back = back.strip_prefix(edited.splice.old.as_str()).unwrap();
-    assert_eq!(edited.text, format!("{front}{}{back}", edited.splice.new));
-    assert!(is_nothing_of_a_person(&edited.splice.old), "{:?}", edited.splice);
-    let removed = without_backend(&edited.text, "new").unwrap().unwrap();
+    let edit = with_server(text, "new", &entry()).unwrap_or_else(|why| panic!("{why}: {text}"));
+    let (front, back) = text.split_at(edit.splice.at);
+    let back = back.strip_prefix(edit.splice.old.as_str()).unwrap();
+    assert_eq!(edit.text, format!("{front}{}{back}", edit.splice.new));
+    assert!(is_nothing_of_a_person(&edit.splice.old), "{:?}", edit.splice);
+    let removed = without_backend(&edit.text, "new").unwrap().unwrap();
     assert_eq!(tree(&removed.text).unwrap().get("mcp").map_or(0, size), size_before(text));
-    edited.text
+    edit.text
 }
 
 fn is_nothing_of_a_person(old: &str) -> bool {
@@ -169,9 +169,9 @@ fn texts_keep_their_meaning() {
         let entry = json!({ "command": "cat", "args": [text], "env": {"K": text} });
         let entry = entry.as_object().unwrap();
         for file in ["mcp:\n  a: {command: cat}\n", "mcp: {a: {command: cat}}\n", ""] {
-            let edited = with_server(file, "new", entry);
-            let edited = edited.unwrap_or_else(|why| panic!("{text:?} in {file:?}: {why}"));
-            assert!(!edited.text.chars().any(|c| c != '\n' && visible::hides(c)), "{text:?}");
+            let edit = with_server(file, "new", entry);
+            let edit = edit.unwrap_or_else(|why| panic!("{text:?} in {file:?}: {why}"));
+            assert!(!edit.text.chars().any(|c| c != '\n' && visible::hides(c)), "{text:?}");
         }
     }
 }

@@ -84,15 +84,17 @@ function drawGuide(isEmpty) {
   if (!isEmpty || at("guide").children.length) return;
   const file = state.status.config.file;
   const entry = "mcp:\n  files:\n    command: npx\n    args: [-y, \"@modelcontextprotocol/server-filesystem\", /tmp]\n";
+  const added = "mantyx-bridge add files -- npx -y @modelcontextprotocol/server-filesystem /tmp";
   const step = (title, ...content) => make("li", "", make("strong", "", title), ...content);
   at("guide").append(make("h2", "", "Begin here"), make("ol", "",
     step("Name a server",
-      make("p", "", "Paste this into ", make("code", "", file ?? "bridge.yaml"), ". The bridge reads the file again as soon as it changes."),
+      make("p", "", "One command adds it: ", commandLine(added)),
+      make("p", "", "Or paste this into ", make("code", "", file ?? "bridge.yaml"), ". The bridge reads the file again as soon as it changes."),
       make("div", "", make("pre", "", entry), copier(entry, "the entry"))),
     step("See that it works", make("p", "", "It appears on this page within seconds. If it does not, ", commandLine("mantyx-bridge check"), " shows the mistake and its line.")),
     step("Connect a client",
       make("p", "", "An app of MANTYX uses ", make("code", "", location.origin), " as its base URL, with the token that ", commandLine("mantyx-bridge token"), " prints."),
-      make("p", "", "For an MCP client, ", commandLine("mantyx-bridge mcp --print claude"), " prints the entry; ", make("code", "", "cursor"), " and ", make("code", "", "vscode"), " are others."))));
+      make("p", "", "An MCP client gets it from ", commandLine("mantyx-bridge connect claude-code"), "; ", make("code", "", "claude"), ", ", make("code", "", "cursor"), ", ", make("code", "", "vscode"), ", ", make("code", "", "codex"), " and ", make("code", "", "gemini"), " are others."))));
 }
 
 function drawLatest() {
