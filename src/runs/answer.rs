@@ -86,10 +86,10 @@ pub async fn answer(
         let post = ResultPost { path: &path, body, trace, deadline };
         let delivered = delivered(&context, &run, &tool_use, &recorder, post).await;
         let Some((posted, body)) = delivered else { return };
-        if posted == Posted::Accepted {
-            if let Some(call) = recorder.history_id.get() {
-                call.posted();
-            }
+        if posted == Posted::Accepted
+            && let Some(call) = recorder.history_id.get()
+        {
+            call.posted();
         }
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // At shutdown the answer stays in the journal too: the next process posts it.

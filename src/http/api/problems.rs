@@ -353,11 +353,17 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     ];
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
     let cases = cases.into_iter().chain(definitions);
-    let logins = api.facts.logins.problems(name).into_iter().map(|problem| {
-        let for_apps = "There is something wrong with the bridge's login there.";
-        (guarded(Some(problem.message), for_apps), problem.cure.into())
-    });
-    cases.chain(logins).map(|(message, cure)| case(name, message, cure)).collect()
+    let cases = cases.map(|(message, cure)| case(name, message, cure));
+    cases.chain(of_login(api, name)).collect()
+}
+
+/// What is wrong with the bridge's login at a backend.
+fn of_login<'a>(api: &Api, name: &'a str) -> Vec<Case<'a>> {
+    let for_apps = "There is something wrong with the bridge's login there.";
+    let problems = api.facts.logins.problems(name).into_iter();
+    problems
+        .map(|problem| case(name, guarded(Some(problem.message), for_apps), problem.cure))
+        .collect()
 }
 
 /// What is odd about an agent, as the status has it in the words for its reader. What is odd about
