@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::visible::{brief, line};
-use super::{InputSchema, Members, form, limits};
+use super::{InputSchema, Instructions, Members, form, limits};
 
 use crate::model::maps::{HashMap, HashSet};
 
@@ -23,6 +23,8 @@ pub use left_out::{Cut, Fault, LeftOut, Omission};
 #[derive(Debug)]
 pub struct Catalog {
     content: Content,
+    /// What an MCP server says of itself to models. It is no part of any ref.
+    instructions: Instructions,
     digest: String,
     /// The tools that are not listed any more, by place.
     gone: Vec<FormerTool>,
@@ -164,7 +166,24 @@ impl Catalog {
             Content::Local(input) => part(b"local", input.definition().get()),
         }
         let digest = hex(&hash.finalize());
-        Self { content, digest, gone: Vec::new(), left_out: None }
+        let instructions = Instructions::default();
+        Self { content, instructions, digest, gone: Vec::new(), left_out: None }
+    }
+
+    /// The same, of a server with these instructions. They count for the digest: if they alone have
+    /// changed, the catalog is another one, or nothing would compare them with what was accepted.
+    #[must_use]
+    pub fn with_instructions(self, instructions: Instructions) -> Self {
+        if instructions == Instructions::Unknown {
+            return self;
+        }
+        let text = instructions.text().map_or("", |text| text);
+        let digest = hex(&hash_of([self.digest.as_str(), text]).finalize());
+        Self { instructions, digest, ..self }
+    }
+
+    pub fn instructions(&self) -> &Instructions {
+        &self.instructions
     }
 
     /// The same tools in the order of `before`, new ones last. A model's prompt cache holds only as
@@ -189,7 +208,8 @@ impl Catalog {
         }
         ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
         let content = Content::Mcp { server_info: server_info.clone(), tools: ordered };
-        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..Self::new(content) })
+        let ordered = Self::new(content).with_instructions(self.instructions.clone());
+        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..ordered })
     }
 
     /// Every tool that has a place, and since when it is gone.
