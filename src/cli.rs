@@ -198,10 +198,8 @@ enum Command {
         /// into, and ends
         #[arg(long, value_name = "PROGRAM")]
         print: Option<connect::Product>,
-        /// The app of bridge.yaml whose rights the client gets, in place of the one that may use
-        /// most
-        #[arg(long, value_name = "NAME")]
-        app: Option<String>,
+        #[command(flatten)]
+        options: connect::entry::Options,
     },
     /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
     ///
@@ -521,10 +519,12 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&place()?, &tool, &arguments, json))
         }
-        Command::Mcp { print: Some(product), app } => {
-            connect::entry::print(product, config, app.as_deref(), &env)
+        Command::Mcp { print: Some(product), options } => {
+            connect::entry::print(product, config, &options, &env)
         }
-        Command::Mcp { print: None, app } => block_on(mcp::mcp(place_of(app.as_deref())?)),
+        Command::Mcp { print: None, options } => {
+            block_on(mcp::mcp(place_of(options.app.as_deref())?, options.backends.as_deref()))
+        }
         Command::Approvals(settings) => block_on(approvals::approvals(&place()?, settings)),
         Command::Run(settings) => block_on(run::run(&place()?, settings)),
         Command::Refresh { backend, json } => {

@@ -4,13 +4,15 @@
 //!
 //! Must not: decide who may read them (`offer` and `rights` do), or be part of a ref or its digest.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use super::BackendName;
-use super::json::lossy;
+use super::json::{lossy, quoted};
 
 /// The most bytes of one server's instructions.
 pub const MAX: usize = 4 << 10;
@@ -123,14 +125,46 @@ fn room_to_tell(left_out: &[&str], next: &BackendName) -> usize {
 /// `text`, in which no line looks like the heading of a backend: a server could speak in the name
 /// of another one.
 fn without_headings(text: &str) -> String {
-    let lines = text.trim_end().split('\n').map(|line| {
-        if line.starts_with(HEADING) { format!(" {line}") } else { line.to_owned() }
-    });
+    let lines = text
+        .trim_end()
+        .split('\n')
+        .map(|line| if line.starts_with(HEADING) { format!(" {line}") } else { line.to_owned() });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// At most [`MAX_REPEATED`] bytes of `text`, and whether that is all of it.
-pub fn brief(text: &str) -> String {
+/// The servers whose instructions a run or a session has been given by searches.
+#[derive(Debug, Default)]
+pub struct Informed(Mutex<BTreeSet<BackendName>>);
+
+impl Informed {
+    /// Whether those of `backend` have not been given before. They count as given from now on.
+    fn is_new(&self, backend: &BackendName) -> bool {
+        self.0.lock().insert(backend.clone())
+    }
+}
+
+/// The part of `text` that goes to a caller with a hit of its server: all of it to one that is
+/// `informed` for the first time, nothing later. Where it is not known what the caller has, each
+/// time a little.
+pub fn with_hit(text: &str, backend: &BackendName, informed: Option<&Informed>) -> Option<String> {
+    match informed {
+        Some(informed) if !informed.is_new(backend) => None,
+        Some(_) => Some(text.to_owned()),
+        None => Some(brief(text)),
+    }
+}
+
+/// Instructions as a JSON object, by backend.
+pub fn object<'a>(parts: impl IntoIterator<Item = (&'a BackendName, impl AsRef<str>)>) -> String {
+    let members: Vec<String> = parts
+        .into_iter()
+        .map(|(backend, text)| format!("{}:{}", quoted(backend.as_str()), quoted(text.as_ref())))
+        .collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// At most [`MAX_REPEATED`] bytes of `text`, with a mark where it is cut.
+fn brief(text: &str) -> String {
     let head = text.get(..text.floor_char_boundary(MAX_REPEATED)).unwrap_or_default();
     if head.len() == text.len() { text.to_owned() } else { format!("{head}…") }
 }
@@ -191,6 +225,18 @@ mod tests {
         assert_eq!(text.matches(&long).count(), 3);
         assert!(text.contains("short"), "a later one that fits");
         assert!(text.ends_with("as all are too long: b3, b4, b5."), "{text}");
+    }
+
+    #[test]
+    fn instructions_are_given_once_where_it_is_known_who_has_them() {
+        let (fs, long) = (name("fs"), "x".repeat(MAX));
+        let informed = Informed::default();
+        assert_eq!(with_hit(&long, &fs, Some(&informed)), Some(long.clone()));
+        assert_eq!(with_hit(&long, &fs, Some(&informed)), None);
+        assert_eq!(with_hit("a", &name("hr"), Some(&informed)).as_deref(), Some("a"));
+        for _ in 0..2 {
+            assert!(with_hit(&long, &fs, None).is_some_and(|text| text.len() < MAX / 2));
+        }
     }
 
     #[test]

@@ -331,7 +331,15 @@ impl Offer {
     /// The instructions of those of these backends that have some, in the order of bridge.yaml.
     pub fn instructions(&self, backends: &BTreeSet<BackendName>) -> Vec<(&BackendName, &str)> {
         let names = self.in_order(|name| backends.contains(name)).into_iter();
-        names.filter_map(|name| Some((name, self.backends[name].instructions.as_deref()?))).collect()
+        names
+            .filter_map(|name| Some((name, self.backends[name].instructions.as_deref()?)))
+            .collect()
+    }
+
+    /// The instructions of the server behind the tool `name`, if it has some.
+    pub fn instructions_of(&self, name: &str) -> Option<(&BackendName, &str)> {
+        let backend = &self.routes.get(name)?.backend;
+        Some((backend, self.backends.get(backend)?.instructions.as_deref()?))
     }
 
     /// All refs that a run with these backends is given.

@@ -294,8 +294,7 @@ impl Peer for Connection {
                 Ok(())
             };
             let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
-            let catalog =
-                catalog.without(&left_out, cut.as_ref()).with_instructions(instructions);
+            let catalog = catalog.without(&left_out, cut.as_ref()).with_instructions(instructions);
             catalog.examine();
             param_headers.retain(|_, found| !found.is_empty());
             let as_tasks = match catalog.content() {
