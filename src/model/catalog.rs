@@ -456,6 +456,19 @@ mod tests {
     }
 
     #[test]
+    fn instructions_stay_with_their_catalog_and_count_for_its_digest() {
+        let before = listing("a b");
+        let with = |text: &str| {
+            let catalog = Arc::try_unwrap(listing("b a")).unwrap();
+            Arc::new(catalog.with_instructions(Instructions::from_text(text)))
+        };
+        let ordered = with("Read first.").ordered_after(&before, 0);
+        assert_eq!(ordered.instructions().text().map(|text| &**text), Some("Read first."));
+        assert_ne!(ordered.digest(), with("Other.").ordered_after(&before, 0).digest());
+        assert_ne!(ordered.digest(), before.digest());
+    }
+
+    #[test]
     fn local_tool_with_a_bad_keyword_is_told() {
         let text = r#"{"parameters":{"type":"object","properties":{"n":{"type":"strin"}}}}"#;
         let definition = RawValue::from_string(text.to_owned()).unwrap();

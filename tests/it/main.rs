@@ -114,6 +114,8 @@ mod hidden;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod instructions;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod large_events;
@@ -169,6 +171,8 @@ mod readers;
 #[cfg(test)]
 mod real_servers;
 #[cfg(test)]
+mod recorded_clients;
+#[cfg(test)]
 mod recovery;
 #[cfg(test)]
 mod redirects;
@@ -189,6 +193,7 @@ mod runtimes;
 mod sdk;
 #[cfg(test)]
 mod secret_leaks;
+mod selections;
 #[cfg(test)]
 mod sight;
 mod size_limits;

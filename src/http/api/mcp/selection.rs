@@ -182,6 +182,10 @@ mod tests {
         requested(&map, &uri.parse().unwrap())
     }
 
+    fn backend(name: &str) -> BackendName {
+        BackendName::parse(name).unwrap()
+    }
+
     fn set(list: &[&str]) -> Option<Names> {
         Some(list.iter().map(|name| (*name).to_owned()).collect())
     }
@@ -224,7 +228,6 @@ mod tests {
 
     #[test]
     fn rights_within_a_selection_are_made_once_and_never_more_than_the_app_has() {
-        let backend = |name| BackendName::parse(name).unwrap();
         let narrowed = NarrowedRights::default();
         let of_app =
             Arc::new(Rights { backends: Some([backend("fs")].into()), ..Rights::default() });
