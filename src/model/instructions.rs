@@ -189,7 +189,8 @@ mod tests {
         for none in ["null", "\"\"", "\" \\n\""] {
             assert_eq!(read(none), Instructions::Absent, "{none}");
         }
-        assert_eq!(read("\"a\\ud800\"").text().map(|text| &**text), Some("a\u{fffd}"));
+        let lone = read("\"a\\ud800\"");
+        assert!(lone.text().is_some_and(|text| text.ends_with('\u{fffd}')), "{lone:?}");
         assert_eq!(read("7"), Instructions::LeftOut(Unusable::Form));
         let longest = "x".repeat(MAX);
         assert_eq!(read(&format!("\"{longest}\"")).text().map(|text| text.len()), Some(MAX));

@@ -307,9 +307,13 @@ impl Accepted {
             return Ok(());
         }
         let mut pins = self.pins().map(|pins| Pins::clone(pins)).unwrap_or_default();
-        for Finding { tool, now, .. } in findings {
+        for Finding { subject, tool, now, .. } in findings {
             match now {
                 Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),
+                // Without a pin, the next ones would be taken as the first.
+                None if *subject == Subject::Instructions => {
+                    pins.0.insert(tool.clone(), NO_INSTRUCTIONS.into())
+                }
                 None => pins.0.remove(tool),
             };
         }
@@ -380,6 +384,8 @@ fn readable(canonical: &str) -> Vec<String> {
                 }
             }
         }
+        // Instructions are one text.
+        Node::Text(text) => lines.extend(text.split('\n').map(str::to_owned)),
         other => other.lines("", 0, &mut lines),
     }
     // A line end in a key must not begin a line of its own: the server could forge a line of the
