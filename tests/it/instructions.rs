@@ -108,11 +108,7 @@ async fn instructions_are_in_the_api_and_in_no_digest_and_no_run() {
     assert_eq!(later["instructions"]["old"], "Read twice.");
     assert_eq!(later["digest"], refs["digest"], "no run needs other tools");
     let request = scene.rig.bridge.request("GET", "/v1/tool-refs").header("If-None-Match", &tag);
-    assert_eq!(
-        request.answer(scene.rig.bridge.addr()).await.status(),
-        200,
-        "the answer is another"
-    );
+    assert_eq!(request.answer(scene.rig.bridge.addr()).await.status, 200, "the answer is another");
 
     scene.rig.mantyx.script(Script::new().done());
     scene.rig.bridge.post_run(r#"{"systemPrompt":"Mine."}"#).await;

@@ -42,7 +42,7 @@ async fn stateless(rig: &Harness, target: &str, method: &str, selection: &[&str]
         .header("Accept", "application/json, text/event-stream")
         .header("MCP-Protocol-Version", "2026-07-28")
         .header("Mcp-Method", method)
-        .json(&message);
+        .json(message);
     let request = selection.iter().fold(request, |request, names| request.header(HEADER, names));
     request.answer(rig.bridge.addr()).await
 }
