@@ -48,9 +48,18 @@ impl Scene {
 
     /// Gives `old` other instructions, and begins another connection to it.
     async fn becomes(&self, text: &Value) {
+        let connections = self.connections();
         fs::write(self.file(), text.to_string()).expect("the test's directory is writable");
-        self.rig.bridge.api("POST", "/v1/backends/old/restart", Some("{}")).await.expect(200);
-        self.rig.bridge.wait_backend("old", "ready").await;
+        let request = self.rig.bridge.request("POST", "/v1/backends/old/restart").json("{}");
+        let request = request.header("X-Bridge-Operator", &self.rig.bridge.operator());
+        request.answer(self.rig.bridge.addr()).await.expect(200);
+        wait::soon("another connection", async || (self.connections() > connections).then_some(()))
+            .await;
+    }
+
+    /// How often a connection to `old` has brought another catalog.
+    fn connections(&self) -> usize {
+        self.rig.bridge.log().matches(r#""message":"ready","backend":"old""#).count()
     }
 
     fn file(&self) -> PathBuf {
@@ -194,6 +203,7 @@ async fn instructions_outlive_a_restart_with_the_stored_catalog() {
     }
     // From now on, it does not answer any handshake.
     fs::write(scene.file(), "no JSON").expect("the test's directory is writable");
+    scene.rig.bridge.stop().await;
     scene.rig.bridge.restart().await;
     wait::soon("the stored instructions", async || {
         (scene.instructions().await["old"] == "Read first.").then_some(())

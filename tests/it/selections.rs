@@ -93,7 +93,7 @@ async fn selection_of_a_session_is_fixed_at_its_begin() {
     stream.expect(400);
     let called = r#""name":"fs_say","arguments":{}"#;
     let called = client.answer("tools/call", called).await.expect(200);
-    assert_eq!(called["error"]["message"], "Unknown tool: fs_say. Did you mean `hr_say`?");
+    assert_eq!(called["error"]["message"], "Unknown tool: fs_say");
     let read = client.answer("prompts/get", r#""name":"fs_say""#).await.expect(200);
     assert_eq!(read["error"]["code"], -32602, "{read}");
 }
@@ -120,6 +120,7 @@ async fn selection_over_stdio_holds_in_both_eras_and_over_a_restart() {
     assert_eq!(tools(&listed), ["hr_say"]);
     client.initialize().await;
     assert_eq!(tools(&client.ask(2, "tools/list", "{}").await), ["hr_say"]);
+    rig.bridge.stop().await;
     rig.bridge.restart().await;
     rig.bridge.wait_backend("hr", "ready").await;
     assert_eq!(tools(&client.ask(3, "tools/list", "{}").await), ["hr_say"]);
