@@ -296,9 +296,9 @@ impl Link {
         Ok(response)
     }
 
-    /// The client has begun a session: notes it, and listens for the notifications of it. If it
-    /// had one before, that one ends, and its listener goes over to the new one: two listeners of
-    /// one session would end each other's streams for ever.
+    /// The client has begun a session: notes it, and listens for the notifications of it. If it had
+    /// one before, that one ends, and its listener goes over to the new one: two listeners of one
+    /// session would end each other's streams for ever.
     fn begun(self: &Arc<Self>, mut session: OwnedSession, hello: String, id: Option<HeaderValue>) {
         let had_session = session.hello.replace(hello).is_some();
         let before = mem::replace(&mut session.id, id);

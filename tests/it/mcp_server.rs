@@ -372,7 +372,6 @@ async fn ten_clients_share_one_child() {
 }
 
 /// A client of `mantyx-bridge mcp`.
-/// A client of `mantyx-bridge mcp`.
 pub(crate) struct Stdio {
     child: tokio::process::Child,
     input: Option<tokio::process::ChildStdin>,
