@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-pub use self::active::{ActiveCall, Deferred, RunScope};
+pub use self::active::{ActiveCall, CallerView, Deferred, RunScope};
 use self::approvals::{Approvals, Decision, TooMany};
 use self::changes::Changes;
 use self::history::History;
@@ -93,6 +93,7 @@ pub struct CalledBy {
     /// The run of another runtime.
     pub run: Option<CallingRun>,
     pub client: Option<Arc<McpClient>>,
+    pub view: CallerView,
 }
 
 impl Calls {
@@ -202,7 +203,7 @@ impl Calls {
         trace: &Context,
         by: CalledBy,
     ) -> CallOutcome {
-        let offer = self.offer(app);
+        let offer = self.offer_in_view(app, &by.view);
         let (call, route) = resolved(call, route.clone(), |name| offer.searched_route(name));
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route));
         let patience = self.patience(&request.route, None);
@@ -215,6 +216,7 @@ impl Calls {
         let within = self.settings().within(patience.as_ref());
         let mut active_call = self.activate(request, trace, recorder, within);
         active_call.client = by.client;
+        active_call.view = by.view;
         let active = Arc::new(active_call);
         let outcome = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped
@@ -255,6 +257,14 @@ impl Calls {
         match self.app(app) {
             Some(app) => self.backends.registry.offer().seen_by(&app.rights),
             None => Arc::default(),
+        }
+    }
+
+    /// The tools that a caller of this app sees: those within its view, if the app still exists.
+    fn offer_in_view(&self, app: &AppName, view: &CallerView) -> Arc<Offer> {
+        match (&view.rights, self.app(app)) {
+            (Some(rights), Some(_)) => self.backends.registry.offer().seen_by(rights),
+            (None | Some(_), _) => self.offer(app),
         }
     }
 

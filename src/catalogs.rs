@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::backend::registry::Registry;
-use crate::model::{BackendName, Catalog, Content, Feature, Features, FormerTool, Identity};
+use crate::model::{
+    BackendName, Catalog, Content, Feature, Features, FormerTool, Identity, Instructions,
+};
 use crate::state_dir::{StateDir, check_format, has_later_format};
 
 /// The interval between attempts to write a file.
@@ -37,6 +39,9 @@ struct File<'a> {
     tools: Option<Vec<&'a RawValue>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     server_info: Option<&'a RawValue>,
+    /// For an MCP server; empty for one that has none. A file of an earlier version does not say.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    instructions: Option<Cow<'a, str>>,
     /// The places of tools that are no longer listed.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     gone: Cow<'a, [FormerTool]>,
@@ -195,6 +200,7 @@ pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> Str
         identity: &identity.0,
         tools: None,
         server_info: None,
+        instructions: None,
         gone: catalog.gone().into(),
         features: None,
         card: None,
@@ -203,6 +209,10 @@ pub fn write(catalog: &Catalog, features: &Features, identity: &Identity) -> Str
     match catalog.content() {
         Content::Mcp { server_info, tools } => {
             file.server_info = server_info.as_deref();
+            file.instructions = match catalog.instructions() {
+                Instructions::Unknown => None,
+                known => Some(known.text().map_or("", |text| text).into()),
+            };
             file.tools = Some(tools.iter().map(|tool| tool.raw.as_ref()).collect());
             file.features = lists.as_deref();
         }
@@ -270,7 +280,9 @@ pub fn read(text: &str) -> Result<CatalogFile, String> {
             if let Some(tool) = left_out.first() {
                 return Err(format!("tool number {}: {}", tool.index, tool.why));
             }
-            catalog.with_gone(file.gone.into_owned())
+            let instructions = file.instructions.map(|text| Instructions::from_text(&text));
+            let catalog = catalog.with_gone(file.gone.into_owned());
+            catalog.with_instructions(instructions.unwrap_or_default())
         }
         (None, Some(card)) => {
             let public = Catalog::a2a(card.to_owned());

@@ -218,10 +218,8 @@ enum Command {
         /// into, and ends
         #[arg(long, value_name = "PROGRAM")]
         print: Option<connect::Product>,
-        /// The app of bridge.yaml whose rights the client gets, in place of the one that may use
-        /// most
-        #[arg(long, value_name = "NAME")]
-        app: Option<String>,
+        #[command(flatten)]
+        options: connect::entry::Options,
     },
     /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
     ///
@@ -504,11 +502,12 @@ fn carry_out(cli: Cli) -> Outcome {
             let view = View { app: settings.app.clone() };
             block_on(async { call::call(&client(&view)?, &settings, &program).await })
         }
-        Command::Mcp { print: Some(product), app } => {
-            connect::entry::print(product, config, app.as_deref(), &env)
+        Command::Mcp { print: Some(product), options } => {
+            connect::entry::print(product, config, &options, &env)
         }
-        Command::Mcp { print: None, app } => {
-            block_on(mcp::mcp(place_of(&global, &env, app.as_deref(), changes)?))
+        Command::Mcp { print: None, options } => {
+            let place = place_of(&global, &env, options.app.as_deref(), changes)?;
+            block_on(mcp::mcp(place, options.backends.as_deref()))
         }
         Command::Approvals(settings) => {
             block_on(approvals::approvals(&place()?, settings, &program))

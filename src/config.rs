@@ -441,6 +441,8 @@ pub enum Mcp {
         tls: Option<Tls>,
         /// Whether the bridge keeps a stream open for what the server says unasked.
         listen: bool,
+        /// Whether the bridge speaks revisions with sessions alone.
+        sessions: bool,
     },
 }
 

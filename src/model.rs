@@ -18,6 +18,7 @@ pub mod form;
 pub mod globs;
 pub mod hints;
 pub mod ids;
+pub mod instructions;
 pub mod json;
 pub mod limits;
 pub mod loom;
@@ -59,6 +60,7 @@ pub use self::ids::{
     AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
     Workspace,
 };
+pub use self::instructions::Instructions;
 pub use self::json::{Members, elements, member, string_member};
 pub use self::moment::Moment;
 pub use self::naming::{Naming, ToolFilter};

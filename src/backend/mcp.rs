@@ -93,7 +93,11 @@ enum Era {
 /// The handshake that worked last, with which a reconnect begins. A connection notes here that its
 /// server has named a newer revision late.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<Option<LastHandshake>>>);
+struct Memory {
+    last: Arc<Mutex<Option<LastHandshake>>>,
+    /// The operator wants a revision with sessions, whatever the server speaks.
+    wants_sessions: bool,
+}
 
 #[derive(Debug, Clone)]
 struct LastHandshake {
@@ -104,21 +108,22 @@ struct LastHandshake {
 
 impl Memory {
     fn era(&self) -> Option<Era> {
-        self.0.lock().as_ref().map(|last| last.era)
+        let last = self.last.lock().as_ref().map(|last| last.era);
+        if self.wants_sessions { last.or(Some(Era::Legacy)) } else { last }
     }
 
     /// The proposal with which `initialize` begins.
     fn proposal(&self) -> Proposal {
-        let accepted = self.0.lock().as_ref().and_then(|last| last.proposal.clone());
+        let accepted = self.last.lock().as_ref().and_then(|last| last.proposal.clone());
         accepted.unwrap_or_else(Proposal::newest)
     }
 
     fn keep(&self, era: Era, proposal: Option<Proposal>) {
-        *self.0.lock() = Some(LastHandshake { era, proposal });
+        *self.last.lock() = Some(LastHandshake { era, proposal });
     }
 
     fn forget(&self) {
-        *self.0.lock() = None;
+        *self.last.lock() = None;
     }
 }
 
@@ -142,9 +147,11 @@ pub fn dialer_with(
     client: Client,
     login: Option<Arc<Login>>,
 ) -> McpDialer {
+    let mut memory = Memory::default();
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers, socket, transport, oauth, tls, listen } => {
+        Mcp::Http { url, headers, socket, transport, oauth, tls, listen, sessions } => {
+            memory.wants_sessions = *sessions;
             let url = url::Url::clone(url);
             // Behind a unix socket, `url` may name any host, so it does not identify the resource.
             let resource = Some(&url).filter(|_| socket.is_none());
@@ -165,7 +172,7 @@ pub fn dialer_with(
     McpDialer {
         backend: name.clone(),
         target,
-        memory: Memory::default(),
+        memory,
         waits: Waits::default(),
         coverage: Mutex::default(),
         observed: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::model::pin::{CARD, Change, Finding, Mode};
+use crate::model::pin::{Change, Finding, Mode, Subject};
 use crate::model::{BackendName, Review, visible};
 
 /// The most findings that are logged one by one.
@@ -38,22 +38,31 @@ impl News {
             warn!(%backend, "the pins are damaged; `mantyx-bridge trust` shows the backend's tools");
         }
         let becomes = match now.mode {
-            Mode::Enforce => "it is withdrawn until it is accepted",
-            Mode::Off | Mode::Warn => "it is offered all the same",
+            Mode::Enforce => "withdrawn until accepted",
+            Mode::Off | Mode::Warn => "offered nevertheless",
         };
-        for Finding { tool, change, hidden, .. } in self.open().take(MAX_TOLD) {
-            let what = if tool == CARD { "the card of the agent" } else { "a tool" };
+        for Finding { subject, tool, change, hidden, .. } in self.open().take(MAX_TOLD) {
+            let what = match subject {
+                Subject::Tool => "a tool is",
+                Subject::Card => "the card of the agent is",
+                Subject::Instructions => "the server's instructions are",
+            };
             let odd = if hidden.is_empty() { "" } else { ", with invisible characters" };
             let change = change.as_str();
             let tool = visible::shown(tool);
-            warn!(%backend, tool, change, "{what} is not what was accepted{odd}; {becomes}");
+            warn!(%backend, tool, change, "{what} not what was accepted{odd}; {becomes}");
         }
         if let Some(more) = self.open().count().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
             warn!(%backend, more, "further tools are not what was accepted; {becomes}");
         }
         let gone = self.now.news(before).filter(|found| found.change == Change::Gone);
-        for Finding { tool, .. } in gone.take(MAX_TOLD) {
-            info!(%backend, tool = visible::shown(tool), "a tool that was accepted is gone");
+        for Finding { subject, tool, .. } in gone.take(MAX_TOLD) {
+            let what = match subject {
+                Subject::Tool => "a tool",
+                Subject::Card => "the card",
+                Subject::Instructions => "a text of instructions",
+            };
+            info!(%backend, tool = visible::shown(tool), "{what} that was accepted is gone");
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::backend::calls::CallContext;
 use crate::backend::seat::Seat;
 use crate::backend::{CallOutcome, Handle, McpClient, Question};
 use crate::limits::counted::Counted;
+use crate::model::instructions::Informed;
 use crate::model::sentences;
-use crate::model::{CallRequest, Ending, Identity, RunKey, Table};
+use crate::model::{CallRequest, Ending, Identity, Rights, RunKey, Table};
 use crate::traces::Context;
 
 /// How many questions of a call's server wait for their turn.
@@ -43,6 +44,18 @@ pub struct RunScope {
     pub stop: CancellationToken,
     /// Counts the call as one of its run's, until it has ended.
     pub _in_flight: Counted,
+    /// The servers whose instructions the run's searches have given it; `None` in an eval, whose
+    /// agent runs do not see what the others were given.
+    pub informed: Option<Arc<Informed>>,
+}
+
+/// What a caller without a driven run sees of its app's tools when it searches for some.
+#[derive(Debug, Clone, Default)]
+pub struct CallerView {
+    /// A part of the app's rights; `None`: all of them.
+    pub rights: Option<Arc<Rights>>,
+    /// The servers whose instructions the caller has been given.
+    pub informed: Option<Arc<Informed>>,
 }
 
 /// A call under way.
@@ -55,6 +68,7 @@ pub struct ActiveCall {
     pub scope: Option<RunScope>,
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
+    pub view: CallerView,
     pub(super) observer: CallObserver,
     pub(super) permission_check: Arc<PermissionCheck>,
     /// The work that the call began in an earlier process, and the peer that has it.
@@ -96,6 +110,7 @@ impl Calls {
             request,
             scope: None,
             client: None,
+            view: CallerView::default(),
             observer,
             permission_check,
             handle,

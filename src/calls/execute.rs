@@ -109,11 +109,16 @@ impl Calls {
 
     /// The answer to a search for tools. A run's is limited to the tools that it can call.
     async fn find(&self, call: &ActiveCall) -> Answer {
-        let offer = self.offer(&call.request.app);
+        let offer = self.offer_in_view(&call.request.app, &call.view);
+        let informed = match &call.scope {
+            Some(scope) => scope.informed.clone(),
+            None => call.view.informed.clone(),
+        };
         let table = call.scope.as_ref().map(|scope| Arc::clone(&scope.table));
         let request = Arc::clone(&call.request);
         let search = in_background(move || {
-            catalog_search::find(request.arguments.get(), &offer, table.as_deref())
+            let arguments = request.arguments.get();
+            catalog_search::find(arguments, &offer, table.as_deref(), informed.as_deref())
         });
         match search.await {
             Ok(Ok(tools)) => Answer::text(tools),

@@ -195,3 +195,26 @@ async fn features_that_come_after_the_catalog_are_kept() {
     let loaded = load(&state, &lease.name, &Identity::from_text("fs")).unwrap();
     assert_eq!(loaded.features.digest(), features().digest());
 }
+
+#[test]
+fn instructions_come_back_with_their_catalog() {
+    let identity = Identity::from_text("npx server");
+    for instructions in [
+        Instructions::Unknown,
+        Instructions::Absent,
+        Instructions::from_text("Read \"first\".\n\u{202e}"),
+    ] {
+        let catalog = server().with_instructions(instructions.clone());
+        let text = write(&catalog, &Features::default(), &identity);
+        let stored = read(&text).unwrap().catalog;
+        assert_eq!(stored.instructions(), &instructions, "{text}");
+        assert_eq!(stored.digest(), catalog.digest(), "{text}");
+    }
+}
+
+#[test]
+fn file_without_instructions_says_nothing_of_them() {
+    let text = write(&server(), &Features::default(), &Identity::from_text("x"));
+    assert!(!text.contains("instructions"), "{text}");
+    assert_eq!(read(&text).unwrap().catalog.instructions(), &Instructions::Unknown);
+}

@@ -28,9 +28,8 @@ pub(super) struct Settings {
     /// The program
     #[arg(value_name = "PROGRAM")]
     product: Product,
-    /// The app of bridge.yaml whose rights the program gets, in place of the one that may use most
-    #[arg(long, value_name = "NAME")]
-    app: Option<String>,
+    #[command(flatten)]
+    options: entry::Options,
     /// Prints the entry, names the file that it goes into, and changes nothing
     #[arg(long)]
     print: bool,
@@ -54,10 +53,10 @@ pub(super) struct Disconnection {
 pub(super) fn connect(settings: &Settings, config: Option<&Path>, env: &Environment) -> Outcome {
     let product = settings.product.on_this_machine(env);
     if settings.print {
-        return entry::print(product, config, settings.app.as_deref(), env);
+        return entry::print(product, config, &settings.options, env);
     }
-    let entry = Entry::new(config, settings.app.as_deref(), env)?;
-    let contact = checked_contact(&entry, settings.app.as_deref(), env)?;
+    let entry = Entry::new(config, &settings.options, env)?;
+    let contact = checked_contact(&entry, settings.options.app.as_deref(), env)?;
     match product.add_command(&entry) {
         Some(command) if which(product.program(), env).is_some() => {
             add_by_command(product, &command, settings.yes)?;

@@ -6,10 +6,10 @@
 //!
 //! Must not: send a call twice, or print anything but messages on stdout.
 
-use std::io;
 use std::io::BufRead as _;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, mem};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
@@ -24,7 +24,8 @@ use super::terminal::print_message;
 use super::{Client, Failure, Outcome, Place, Stop, complain};
 use crate::http::api::MAX_CALL;
 use crate::http::api::mcp::message::{RpcError, codes};
-use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
+use crate::http::api::mcp::{SESSION, STDIO, message, names_stateless};
+use crate::http::proxy::SELECT;
 use crate::http_client::media_type;
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::maps::HashMap;
@@ -53,6 +54,8 @@ type OwnedSession = OwnedMutexGuard<Session>;
 /// The client that started this process, and the daemon.
 struct Link {
     place: Place,
+    /// The backends that the client is to see, as a list; `None`: all that its app may use.
+    backends: Option<HeaderValue>,
     /// Made at the first request, and again when the token is not right any more.
     daemon: Mutex<Option<Arc<Client>>>,
     out: mpsc::Sender<String>,
@@ -90,10 +93,14 @@ struct Message {
 }
 
 /// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.
-pub(super) async fn mcp(place: Place) -> Outcome {
+pub(super) async fn mcp(place: Place, backends: Option<&str>) -> Outcome {
+    let backends = backends.map(HeaderValue::from_str).transpose().map_err(|_not_visible| {
+        Failure::Usage("--backends: a name has characters that no backend's name has".to_owned())
+    })?;
     let (out, mut written) = mpsc::channel::<String>(WAITING);
     let link = Arc::new(Link {
         place,
+        backends,
         daemon: Mutex::default(),
         out,
         session: Arc::default(),
@@ -147,7 +154,7 @@ impl Message {
         match message::Message::read(&line)? {
             message::Message::Request(request) => {
                 this.id = Some(request.id.to_owned());
-                this.is_stateless = request.meta(VERSION).is_some();
+                this.is_stateless = names_stateless(&request);
                 this.method = request.method;
             }
             message::Message::Notification(request) if request.method == CANCELLED => {
@@ -272,11 +279,10 @@ impl Link {
         session: Option<&HeaderValue>,
     ) -> Result<reqwest::Response, Problem> {
         let daemon = self.daemon()?;
-        let response =
-            daemon
-                .send(method, PATH, headers(session), line.map(str::to_owned))
-                .await
-                .map_err(|(failure, may_be_sent)| Problem::from_failure(failure, may_be_sent))?;
+        let response = daemon
+            .send(method, PATH, self.headers(session), line.map(str::to_owned))
+            .await
+            .map_err(|(failure, may_be_sent)| Problem::from_failure(failure, may_be_sent))?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED {
             // The token may be another by now.
@@ -290,12 +296,22 @@ impl Link {
         Ok(response)
     }
 
-    /// The client has begun a session: notes it, and listens for the notifications of it.
+    /// The client has begun a session: notes it, and listens for the notifications of it. If it had
+    /// one before, that one ends, and its listener goes over to the new one: two listeners of one
+    /// session would end each other's streams for ever.
     fn begun(self: &Arc<Self>, mut session: OwnedSession, hello: String, id: Option<HeaderValue>) {
-        session.hello = Some(hello);
-        session.id = id;
+        let had_session = session.hello.replace(hello).is_some();
+        let before = mem::replace(&mut session.id, id);
         drop(session);
-        let (this, over) = (Arc::clone(self), self.listening.clone());
+        let this = Arc::clone(self);
+        if had_session {
+            self.tasks.spawn(async move {
+                // The daemon may not know it any more.
+                this.send(Method::DELETE, None, before.as_ref()).await.ok();
+            });
+            return;
+        }
+        let over = self.listening.clone();
         self.tasks.spawn(async move { over.run_until_cancelled(this.listen()).await });
     }
 
@@ -310,7 +326,10 @@ impl Link {
         let response =
             self.send(Method::POST, Some(&hello), None).await.map_err(|problem| problem.why)?;
         let Some(id) = response.headers().get(SESSION).cloned() else {
-            return Err(format!("the daemon began no session: {}", response.status()));
+            let status = response.status();
+            let text = response.text().await.unwrap_or_default();
+            let why = refusal(&text).unwrap_or(text);
+            return Err(format!("the daemon began no session: {status}: {why}"));
         };
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         let _answer = self.send(Method::POST, Some(&initialized.to_string()), Some(&id)).await;
@@ -371,6 +390,11 @@ impl Link {
             return Ok(());
         }
         if string_member(&text, "jsonrpc").is_some() {
+            if message.method == "initialize"
+                && let Some(why) = refusal(&text)
+            {
+                complain(&why);
+            }
             self.write(&text).await;
         } else {
             let why = string_member(&text, "message").unwrap_or(text);
@@ -421,6 +445,11 @@ impl Link {
     }
 }
 
+/// The message of the error in a response, if it is one.
+fn refusal(response: &str) -> Option<String> {
+    string_member(member(response, "error")?.get(), "message")
+}
+
 /// Why a request has no answer.
 struct Problem {
     why: String,
@@ -443,13 +472,18 @@ fn is_over(response: &reqwest::Response, session: Option<&HeaderValue>) -> bool 
     session.is_some() && response.status() == StatusCode::NOT_FOUND
 }
 
-fn headers(session: Option<&HeaderValue>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let accept = HeaderValue::from_static("application/json, text/event-stream");
-    headers.insert(header::ACCEPT, accept);
-    headers.insert(STDIO, HeaderValue::from_static("1"));
-    if let Some(session) = session {
-        headers.insert(SESSION, session.clone());
+impl Link {
+    fn headers(&self, session: Option<&HeaderValue>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        headers.insert(header::ACCEPT, accept);
+        headers.insert(STDIO, HeaderValue::from_static("1"));
+        if let Some(session) = session {
+            headers.insert(SESSION, session.clone());
+        }
+        if let Some(backends) = &self.backends {
+            headers.insert(SELECT, backends.clone());
+        }
+        headers
     }
-    headers
 }

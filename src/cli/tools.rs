@@ -4,6 +4,7 @@
 //! Must not: know how the daemon works.
 
 use std::collections::BTreeSet;
+use std::mem;
 
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
@@ -21,7 +22,7 @@ use crate::http::api::status::{Backend, Status};
 use crate::model::form::without_lone_surrogates;
 use crate::model::offer::STUB;
 use crate::model::offer::cost::Injected;
-use crate::model::{AppName, InputSchema, Own};
+use crate::model::{AppName, InputSchema, Own, visible};
 use crate::state_dir::StateDir;
 
 /// One tool, under the name that the model sees.
@@ -116,12 +117,21 @@ pub(super) async fn tools(client: &Client, of: Option<&str>, json: bool) -> Outc
     }
     let mut page = Page::default();
     let mut rows = Vec::new();
-    for tool in tools_of(parse(&without_lone_surrogates(&text))?) {
+    let mut refs: ToolRefs = parse(&without_lone_surrogates(&text))?;
+    let instructions = mem::take(&mut refs.instructions);
+    for tool in tools_of(refs) {
         // A table has room for the first line only.
         let first = tool.description.trim().lines().next().unwrap_or_default().to_owned();
         rows.push([tool.name, tool.backend, first].map(|text| (PLAIN, text)));
     }
     page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
+    for (backend, text) in instructions.into_iter().filter(|_| of.is_some()) {
+        page.line(PLAIN, "");
+        page.note(HEADING, format!("The instructions of {backend}:"));
+        for line in text.lines() {
+            page.verbatim(PLAIN, &visible::shown(line));
+        }
+    }
     for one in status.daemon.injected {
         let backend = one.backends.iter().find(|backend| of == Some(&backend.name));
         page.line(PLAIN, "");

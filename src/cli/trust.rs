@@ -9,6 +9,7 @@ use serde_json::json;
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, counted};
 use super::{Client, Outcome, Place, failures, parse, print, print_json, print_page};
 use crate::http::api::trust::{Found, Pinned, Trust};
+use crate::model::pin::INSTRUCTIONS;
 use crate::model::visible;
 
 /// How many digits of a digest are shown.
@@ -39,8 +40,11 @@ struct Acceptance {
     /// The backend that shows it
     backend: String,
     /// The tools, by the server's own names, as `mantyx-bridge trust` shows them
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present_any = ["all", "instructions"], conflicts_with = "all")]
     tools: Vec<String>,
+    /// The instructions of an MCP server
+    #[arg(long, conflicts_with = "all")]
+    instructions: bool,
     /// All that `mantyx-bridge trust BACKEND` shows
     #[arg(long)]
     all: bool,
@@ -104,7 +108,10 @@ fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
         .ok_or_else(|| failures::no_pinned(name, names.join(", ")))
 }
 
-async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
+async fn accept(client: &Client, mut wanted: Acceptance) -> Outcome {
+    if wanted.instructions {
+        wanted.tools.push(INSTRUCTIONS.to_owned());
+    }
     let operator = client.operator();
     let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
     let pinned = find(backends, &wanted.backend)?;
@@ -117,8 +124,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let (accepted, open): (Vec<Found>, Vec<Found>) =
         pinned.findings.into_iter().partition(|finding| match &finding.tool {
             _ if wanted.all => true,
-            Some(tool) => wanted.tools.contains(tool),
-            None => false,
+            tool => wanted.tools.contains(tool.as_ref().unwrap_or(&INSTRUCTIONS.to_owned())),
         });
     let accept = if wanted.all { json!("all") } else { json!(wanted.tools) };
     let body = json!({ "accept": accept, "digest": pinned.digest }).to_string();
@@ -133,7 +139,8 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
             write_found(one, &mut page);
         }
         let rest = if open.is_empty() { String::new() } else { format!(", {} left", open.len()) };
-        let count = counted(accepted.len(), "tool");
+        let is_of_tools = accepted.iter().all(|one| one.subject != "instructions");
+        let count = counted(accepted.len(), if is_of_tools { "tool" } else { "difference" });
         page.note(GOOD, format!("{}: accepted {count}{rest}", now.name));
         print_page(&page)?;
     }
@@ -182,8 +189,11 @@ fn write_cure(pinned: &Pinned, page: &mut Page) {
 }
 
 fn write_found(found: &Found, page: &mut Page) {
-    let Found { tool, change, withdrawn, hidden, diff } = found;
-    let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);
+    let Found { subject, tool, change, withdrawn, hidden, diff } = found;
+    let tool = match tool {
+        Some(tool) => visible::shown(tool),
+        None => format!("the {subject}"),
+    };
     let offered = match (change.as_str(), withdrawn) {
         ("gone", _) => "",
         (_, true) => ", withdrawn",

@@ -304,6 +304,10 @@ backend_entry! {
         /// such as changes of its tools. With HTTP+SSE, it needs the stream in any case. Default:
         /// `true`.
         pub listen: Option<At<bool>>,
+        /// `true`: the bridge speaks a revision with sessions to a server with a `url`, even if the
+        /// server knows 2026-07-28 as well. For servers that do less in that revision, such as
+        /// asking the user nothing. Default: `false`.
+        pub sessions: Option<At<bool>>,
         /// `true`: the bridge ignores the entry.
         pub disabled: Option<At<bool>>,
         /// The hosts that have it, where replicas run on several hosts. On others, the entry is

@@ -50,6 +50,7 @@ use crate::limits::token_bucket;
 use crate::logins::Logins;
 use crate::metrics::Requests;
 use crate::model::catalog::hex;
+use crate::model::instructions;
 use crate::model::offer::Ref;
 use crate::model::spec::InjectError;
 use crate::model::tool_format::Format;
@@ -266,7 +267,8 @@ impl Api {
         let chosen = choose(&offer, backends(request))?;
         let refs: Vec<&[u8]> = offer.refs(&chosen).map(|tool_ref| tool_ref.json.as_ref()).collect();
         let list = refs.join(&b","[..]);
-        Ok(tagged(request, [b"{\"tools\":[", list.as_slice(), b"]"].concat()))
+        let text = [b"{\"tools\":[", list.as_slice(), b"]"].concat();
+        Ok(tagged(request, text, &offer.instructions(&chosen)))
     }
 
     fn tools(&self, incoming: &ApiRequest) -> HandlerResult {
@@ -277,7 +279,7 @@ impl Api {
         let definitions = offer.refs(&chosen).flat_map(Ref::definitions);
         let (tools, notes) = format.tools(definitions, &members);
         let text = format!("{{\"tools\":{tools},\"notes\":{}", json!(notes));
-        Ok(tagged(request, text.into_bytes()))
+        Ok(tagged(request, text.into_bytes(), &offer.instructions(&chosen)))
     }
 
     /// The tools for `GET /v1/tools`, and members that each of them gets. Those for a runtime are
@@ -445,13 +447,26 @@ fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// The answer of `text`, an object that lacks its digest and its end, or 304 if the app has it.
-fn tagged(request: &Request<Incoming>, mut text: Vec<u8>) -> Response<Body> {
-    let etag = format!("\"{}\"", hex(&Sha256::digest(&text)));
+/// The answer of `text`, an object that lacks its digest and its end, and of the instructions of
+/// servers, or 304 if the app has it. The digest is that of the tools alone: a run whose tools are
+/// the same needs no others for the sake of instructions.
+fn tagged(
+    request: &Request<Incoming>,
+    mut text: Vec<u8>,
+    instructions: &[(&BackendName, &str)],
+) -> Response<Body> {
+    let digest = format!("\"{}\"", hex(&Sha256::digest(&text)));
+    let texts = instructions::object(instructions.iter().copied());
+    let etag = if instructions.is_empty() {
+        digest.clone()
+    } else {
+        format!("\"{}\"", hex(&Sha256::digest([&digest, texts.as_str()].concat())))
+    };
     let response = if matches_etag(request.headers(), &etag) {
         response::with_status(Response::new(response::full("")), StatusCode::NOT_MODIFIED)
     } else {
-        text.extend_from_slice(format!(",\"digest\":{etag}}}").as_bytes());
+        let end = format!(",\"instructions\":{texts},\"digest\":{digest}}}");
+        text.extend_from_slice(end.as_bytes());
         response::json_text(text)
     };
     let etag = HeaderValue::try_from(etag).expect("quotes and hexadecimal digits");

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, selection, trace};
+pub use self::inject::{INJECTED, MAX_SPEC, SELECT, injected_header, names, selection, trace};
 pub use self::route::{Proxied, Resource};
 use crate::http::views::Views;
 use crate::http::{Body, Caller, Code, HandlerResult, response};

@@ -164,6 +164,7 @@ fn open(agent: &Agent, dir: &TempDir) -> (Arc<Logins>, Arc<Login>) {
         oauth: None,
         tls: None,
         listen: false,
+        sessions: false,
     });
     let settings = LoginSettings::for_target(&target).unwrap();
     logins.set(BTreeMap::from([(name(), settings)]));
@@ -389,6 +390,7 @@ fn only_servers_on_the_network_without_another_credential_take_a_login() {
             oauth,
             tls: None,
             listen: true,
+            sessions: false,
         })
     };
     let takes = |target: Target| LoginSettings::for_target(&target).is_some();

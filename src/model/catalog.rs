@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::visible::{brief, line};
-use super::{InputSchema, Members, form, limits};
+use super::{InputSchema, Instructions, Members, form, limits};
 
 use crate::model::maps::{HashMap, HashSet};
 
@@ -23,6 +23,8 @@ pub use left_out::{Cut, Fault, LeftOut, Omission};
 #[derive(Debug)]
 pub struct Catalog {
     content: Content,
+    /// What an MCP server says of itself to models. It is no part of any ref.
+    instructions: Instructions,
     digest: String,
     /// The tools that are not listed any more, by place.
     gone: Vec<FormerTool>,
@@ -205,7 +207,24 @@ impl Catalog {
             Content::Local(input) => part(b"local", input.definition().get()),
         }
         let digest = hex(&hash.finalize());
-        Self { content, digest, gone: Vec::new(), left_out: None }
+        let instructions = Instructions::default();
+        Self { content, instructions, digest, gone: Vec::new(), left_out: None }
+    }
+
+    /// The same, of a server with these instructions. They count for the digest: if they alone have
+    /// changed, the catalog is another one, or nothing would compare them with what was accepted.
+    #[must_use]
+    pub fn with_instructions(self, instructions: Instructions) -> Self {
+        if instructions == Instructions::Unknown {
+            return self;
+        }
+        let text = instructions.text().map_or("", |text| text);
+        let digest = hex(&hash_of([self.digest.as_str(), text]).finalize());
+        Self { instructions, digest, ..self }
+    }
+
+    pub fn instructions(&self) -> &Instructions {
+        &self.instructions
     }
 
     /// The same tools in the order of `before`, new ones last. A model's prompt cache holds only as
@@ -230,7 +249,8 @@ impl Catalog {
         }
         ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
         let content = Content::Mcp { server_info: server_info.clone(), tools: ordered };
-        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..Self::new(content) })
+        let ordered = Self::new(content).with_instructions(self.instructions.clone());
+        Arc::new(Self { gone: gone_tools, left_out: self.left_out.clone(), ..ordered })
     }
 
     /// Every tool that has a place, and since when it is gone.
@@ -474,6 +494,19 @@ mod tests {
         assert!(told.contains(r#""t" (/properties/n/exclusiveMinimum: "#), "{told}");
         let later = Arc::new(catalog);
         assert_eq!(later.ordered_after(&later, 0).unchecked(), later.unchecked());
+    }
+
+    #[test]
+    fn instructions_stay_with_their_catalog_and_count_for_its_digest() {
+        let before = listing("a b");
+        let with = |text: &str| {
+            let catalog = Arc::try_unwrap(listing("b a")).unwrap();
+            Arc::new(catalog.with_instructions(Instructions::from_text(text)))
+        };
+        let ordered = with("Read first.").ordered_after(&before, 0);
+        assert_eq!(ordered.instructions().text().map(|text| &**text), Some("Read first."));
+        assert_ne!(ordered.digest(), with("Other.").ordered_after(&before, 0).digest());
+        assert_ne!(ordered.digest(), before.digest());
     }
 
     #[test]

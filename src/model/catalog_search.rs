@@ -9,11 +9,14 @@ use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokeni
 use heck::ToSnakeCase as _;
 use serde_json::value::RawValue;
 
+use super::instructions::{self, Informed};
 use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
 use super::sentences;
-use super::{Call, Members, Offer, Own, Route, Table, Target, form, member, own, string_member};
+use super::{
+    BackendName, Call, Members, Offer, Own, Route, Table, Target, form, member, own, string_member,
+};
 
 use crate::model::maps::HashMap;
 
@@ -144,33 +147,60 @@ fn apart(text: &str) -> String {
 /// The answer to a call of [`Own::Find`], for a model that has `offer`. A run has a `table`, and is
 /// told of the tools that it can call, by its own names for them: under another name, the model
 /// would call a tool of the run's caller in their place. The error is an answer for the model, too.
-pub fn find(arguments: &str, offer: &Offer, table: Option<&Table>) -> Result<String, String> {
+///
+/// The instructions of a server come with its first hit, as `informed` notes.
+pub fn find(
+    arguments: &str,
+    offer: &Offer,
+    table: Option<&Table>,
+    informed: Option<&Informed>,
+) -> Result<String, String> {
     Own::Find.check(arguments)?;
     let query = own::string(arguments, "query")?;
     let limit = own::number(arguments, "limit")?.unwrap_or(FEW);
     let mut tools = Vec::new();
+    let mut servers = Vec::new();
     let mut room = MAX_BYTES;
     let definitions = offer.find(&query).filter_map(|name| {
         let own_name = match table {
             Some(table) => table.name_of(name, offer.searched_route(name)?)?,
             None => name,
         };
-        offer.hidden_definition(name, own_name)
+        Some((name, offer.hidden_definition(name, own_name)?))
     });
-    for tool in definitions.take(limit) {
+    for (name, tool) in definitions.take(limit) {
         // One is answered in any case, however large it is.
         match room.checked_sub(tool.len()) {
             None if !tools.is_empty() => break,
             rest => room = rest.unwrap_or(0),
         }
         tools.push(tool);
+        servers.extend(offer.instructions_of(name));
     }
+    let instructions = instructions_of(servers, informed);
     let hint = if tools.is_empty() {
         ",\"hint\":\"No tool matches. Try other words for what the tool should do.\""
     } else {
         ""
     };
-    Ok(format!("{{\"tools\":[{}]{hint}}}", tools.join(",")))
+    Ok(format!("{{\"tools\":[{}]{instructions}{hint}}}", tools.join(",")))
+}
+
+/// The member `instructions` for an answer that has tools of these `servers`; empty if the caller
+/// has them all.
+fn instructions_of(mut servers: Vec<(&BackendName, &str)>, informed: Option<&Informed>) -> String {
+    servers.sort();
+    servers.dedup();
+    let news: Vec<(&BackendName, String)> = servers
+        .into_iter()
+        .filter_map(|(backend, text)| {
+            Some((backend, instructions::with_hit(text, backend, informed)?))
+        })
+        .collect();
+    if news.is_empty() {
+        return String::new();
+    }
+    format!(",\"instructions\":{}", instructions::object(news))
 }
 
 /// The call that a call of [`Own::Call`] stands for, and its route, if `tool` knows the name in it.

@@ -22,7 +22,7 @@ use super::catalog::{Tool, hash_of, hex};
 use super::catalog_search::Index;
 use super::json::quoted;
 use super::naming::Nameless;
-use super::pin::{CARD, Mode};
+use super::pin::{CARD, INSTRUCTIONS, Mode};
 pub use super::routes::{Route, Target};
 use super::words::words;
 use super::{
@@ -132,6 +132,12 @@ impl Source {
         }
     }
 
+    /// The instructions of an MCP server, unless the operator has not accepted them.
+    fn instructions(&self) -> Option<Arc<str>> {
+        let text = self.catalog.as_deref()?.instructions().text()?;
+        if self.review.withdraws(INSTRUCTIONS) { None } else { Some(Arc::clone(text)) }
+    }
+
     /// Whether an MCP server says that `tool` is safe to repeat, and the operator trusts it.
     fn vouches_for(&self, tool: &Tool) -> bool {
         self.trusted && hints::mcp_tool_is_repeatable(tool.raw.get())
@@ -170,6 +176,8 @@ pub struct Offered {
     pub can_pend: bool,
     /// Its tools are its peer's: it is no stub.
     has_peer: bool,
+    /// What an MCP server tells models about its tools. No ref and no digest has it.
+    instructions: Option<Arc<str>>,
 }
 
 /// One written tool ref.
@@ -233,6 +241,7 @@ impl Offer {
                 refused: !has_peer && source.on_unavailable == OnUnavailable::Fail,
                 can_pend: has_peer && source.can_pend && !refs.is_empty(),
                 has_peer,
+                instructions: source.instructions().filter(|_| has_peer),
                 refs,
             };
             backends.insert(source.name.clone(), offered);
@@ -317,6 +326,20 @@ impl Offer {
             .iter()
             .filter(move |(own, _)| if **own == Own::Results { can_pend } else { hides })
             .map(|(own, one)| (*own, &**one))
+    }
+
+    /// The instructions of those of these backends that have some, in the order of bridge.yaml.
+    pub fn instructions(&self, backends: &BTreeSet<BackendName>) -> Vec<(&BackendName, &str)> {
+        let names = self.in_order(|name| backends.contains(name)).into_iter();
+        names
+            .filter_map(|name| Some((name, self.backends[name].instructions.as_deref()?)))
+            .collect()
+    }
+
+    /// The instructions of the server behind the tool `name`, if it has some.
+    pub fn instructions_of(&self, name: &str) -> Option<(&BackendName, &str)> {
+        let backend = &self.routes.get(name)?.backend;
+        Some((backend, self.backends.get(backend)?.instructions.as_deref()?))
     }
 
     /// All refs that a run with these backends is given.

@@ -3,7 +3,8 @@
 //! each catalog with the accepted one.
 //!
 //! A pin of an MCP tool covers what the model sees of it; a pin of an agent covers its card without
-//! the signatures. Both are in one form (`canonical`), so that order and whitespace are no change.
+//! the signatures. The instructions of an MCP server have a pin of their own. All are in one form
+//! (`canonical`), so that order and whitespace are no change.
 //!
 //! docs/design/trust.md says what it is not, and how it came about.
 //!
@@ -20,7 +21,7 @@ use sha2::Digest as _;
 use super::canonical::Node;
 use super::catalog::{hash_of, hex};
 use super::words::words;
-use super::{Catalog, Content, Naming, diff, visible};
+use super::{Catalog, Content, Instructions, Naming, diff, visible};
 
 /// The members of an MCP tool that a model sees (agent-runs-protocol §4.3), in lower case.
 const VISIBLE: [&str; 6] =
@@ -32,6 +33,14 @@ pub const CARD: &str = "";
 /// The same for the card that an agent shows to clients with a credential. It is pinned apart: an
 /// entry that begins or ceases to ask for it has not changed the public card.
 pub const EXTENDED_CARD: &str = "(extended card)";
+
+/// Takes the place of a tool's name for the instructions of an MCP server. No tool has this name,
+/// as one with an empty name is left out.
+pub const INSTRUCTIONS: &str = "";
+
+/// The pin of a server that had no instructions when they were first looked at. Later ones are new,
+/// as a tool is that comes later. No tool and no card has this text.
+const NO_INSTRUCTIONS: &str = "null";
 
 words! {
     /// What happens to tools that were not accepted; the `pin` of bridge.yaml.
@@ -80,10 +89,22 @@ words! {
     }
 }
 
-/// One tool that differs from what was accepted.
+words! {
+    /// What a finding is about.
+    pub enum Subject {
+        Tool = "tool",
+        /// The card of an agent.
+        Card = "card",
+        /// The instructions of an MCP server.
+        Instructions = "instructions",
+    }
+}
+
+/// One tool, card or text that differs from what was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The server's name for it; [`CARD`] for an agent.
+    pub subject: Subject,
+    /// The server's name for a tool; [`CARD`] for an agent, [`INSTRUCTIONS`] for a server.
     pub tool: String,
     pub change: Change,
     /// The characters in it that a reader does not see.
@@ -138,6 +159,26 @@ impl ModelView {
     }
 }
 
+/// What a finding under the name `tool` is about.
+fn subject(tool: &str, catalog: Option<&Catalog>) -> Subject {
+    match catalog.map(Catalog::content) {
+        _ if !tool.is_empty() => Subject::Tool,
+        Some(Content::Mcp { .. }) => Subject::Instructions,
+        Some(Content::A2a { .. } | Content::Local { .. }) | None => Subject::Card,
+    }
+}
+
+/// What a model sees of a server's instructions.
+fn view_of_instructions(text: &str) -> Option<ModelView> {
+    let json = serde_json::value::to_raw_value(text).ok()?;
+    Some(ModelView::new(&json, |_| true))
+}
+
+/// Whether the operator is asked about `tool`: a tool that bridge.yaml leaves out reaches no model.
+fn is_reviewed(tool: &str, naming: &Naming) -> bool {
+    tool.is_empty() || naming.tools.passes(tool)
+}
+
 /// What a model sees of the tools of a catalog.
 fn model_views(catalog: &Catalog) -> BTreeMap<&str, ModelView> {
     match catalog.content() {
@@ -180,7 +221,7 @@ impl Accepted {
         if mode == Mode::Off {
             return review;
         }
-        let views = catalog.map(model_views).unwrap_or_default();
+        let mut views = catalog.map(model_views).unwrap_or_default();
         // A catalog without tools has nothing to accept yet.
         if matches!(self, Self::Nothing) && !views.is_empty() {
             let plain = views.iter().filter(|(_, view)| view.hidden.is_empty());
@@ -188,22 +229,30 @@ impl Accepted {
             *self = Self::Pins(Arc::new(Pins(pins.collect())));
         }
         self.accept_first_extended_card(&views);
+        let instructions = catalog.map(Catalog::instructions).cloned().unwrap_or_default();
+        let view = instructions.text().and_then(|text| view_of_instructions(text));
+        self.take_first(&instructions, view.as_ref());
+        views.extend(view.map(|view| (INSTRUCTIONS, view)));
         if let Self::Damaged(why) = self {
             review.damaged = Some(Arc::clone(why));
         }
         let pins = self.pins().cloned().unwrap_or_default();
-        for (&tool, view) in views.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
-            let before = pins.0.get(tool);
+        for (&tool, view) in views.iter().filter(|(tool, _)| is_reviewed(tool, naming)) {
+            let subject = subject(tool, catalog);
+            let before = pins.0.get(tool).filter(|before| ***before != *NO_INSTRUCTIONS);
             let change = match before {
                 Some(before) if *before == view.text => {
-                    review.known += 1;
+                    review.known += usize::from(subject != Subject::Instructions);
                     continue;
                 }
                 Some(_) => Change::Changed,
+                // A server without tools has no pins yet.
+                None if matches!(self, Self::Nothing) && view.hidden.is_empty() => continue,
                 None if !view.hidden.is_empty() => Change::Hidden,
                 None => Change::New,
             };
             review.add(Finding {
+                subject,
                 tool: tool.to_owned(),
                 change,
                 hidden: view.hidden.clone(),
@@ -213,11 +262,17 @@ impl Accepted {
         }
         for (tool, before) in &pins.0 {
             // Without a catalog, nothing is known of the present tools.
-            if catalog.is_none() || views.contains_key(tool.as_str()) || !naming.tools.passes(tool)
+            if catalog.is_none() || views.contains_key(tool.as_str()) || !is_reviewed(tool, naming)
             {
                 continue;
             }
+            let subject = subject(tool, catalog);
+            let is_unknown = instructions == Instructions::Unknown;
+            if subject == Subject::Instructions && (is_unknown || **before == *NO_INSTRUCTIONS) {
+                continue;
+            }
             review.add(Finding {
+                subject,
                 tool: tool.clone(),
                 change: Change::Gone,
                 hidden: BTreeSet::new(),
@@ -237,6 +292,19 @@ impl Accepted {
         if is_first && view.hidden.is_empty() {
             Arc::make_mut(pins).0.insert(EXTENDED_CARD.to_owned(), Arc::clone(&view.text));
         }
+    }
+
+    /// Pins the first instructions that are seen of a server with pins, be they of a version that
+    /// had no pins of instructions. Hidden characters are accepted by the operator alone, so what
+    /// is pinned then is that there are none.
+    fn take_first(&mut self, instructions: &Instructions, view: Option<&ModelView>) {
+        let Self::Pins(pins) = self else { return };
+        if *instructions == Instructions::Unknown || pins.0.contains_key(INSTRUCTIONS) {
+            return;
+        }
+        let plain = view.filter(|view| view.hidden.is_empty());
+        let text = plain.map_or(NO_INSTRUCTIONS.into(), |view| Arc::clone(&view.text));
+        Arc::make_mut(pins).0.insert(INSTRUCTIONS.to_owned(), text);
     }
 
     /// Accepts the findings of `review` on these `tools`, or all; `digest` is the one that the
@@ -261,9 +329,13 @@ impl Accepted {
             return Ok(());
         }
         let mut pins = self.pins().map(|pins| Pins::clone(pins)).unwrap_or_default();
-        for Finding { tool, now, .. } in findings {
+        for Finding { subject, tool, now, .. } in findings {
             match now {
                 Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),
+                // Without a pin, the next ones would be taken as the first.
+                None if *subject == Subject::Instructions => {
+                    pins.0.insert(tool.clone(), NO_INSTRUCTIONS.into())
+                }
                 None => pins.0.remove(tool),
             };
         }
@@ -336,6 +408,8 @@ fn readable(canonical: &str) -> Vec<String> {
                 }
             }
         }
+        // Instructions are one text.
+        Node::Text(text) => lines.extend(text.split('\n').map(str::to_owned)),
         other => other.lines("", 0, &mut lines),
     }
     // A line end in a key must not begin a line of its own: the server could forge a line of the

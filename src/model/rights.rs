@@ -37,6 +37,12 @@ impl Rights {
         self.include(backend) && !self.tools.contains_key(backend)
     }
 
+    /// These rights, of no other backends than these.
+    pub fn within(&self, backends: &BTreeSet<BackendName>) -> Self {
+        let backends = backends.iter().filter(|name| self.include(name)).cloned().collect();
+        Self { backends: Some(backends), ..self.clone() }
+    }
+
     /// Whether the app may use everything.
     pub fn are_all(&self) -> bool {
         self.backends.is_none() && self.tools.is_empty() && self.offer.is_none()

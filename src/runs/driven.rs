@@ -23,6 +23,7 @@ use crate::journal::record::{CallKey, Change, Millis, RunRecord, Slot};
 use crate::limits::counted::Count;
 use crate::limits::shares::Share;
 use crate::model::catalog_search::resolved;
+use crate::model::instructions::Informed;
 use crate::model::maps::HashMap;
 use crate::model::run::{EarlierCall, Run};
 use crate::model::words::words;
@@ -66,6 +67,9 @@ pub struct DrivenRun {
     /// Whether the run was refused to its app.
     refused: AtomicBool,
     in_flight: Count,
+    /// The servers whose instructions its searches have given it. A restart forgets them, and they
+    /// are given once more.
+    informed: Arc<Informed>,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
     /// Whether MANTYX serves the run's stream.
@@ -238,6 +242,7 @@ impl DrivenRun {
             agent_stops: Mutex::default(),
             refused: AtomicBool::new(false),
             in_flight: Count::default(),
+            informed: Arc::default(),
             started_at,
             ended: Mutex::default(),
             access: watch::Sender::default(),
@@ -366,6 +371,10 @@ impl DrivenRun {
             table: Arc::clone(&self.table),
             stop: self.stop_of(call.run_id().unwrap_or(&self.key.run)),
             _in_flight: self.in_flight.one(),
+            informed: match self.key.kind {
+                RunKind::Agent => Some(Arc::clone(&self.informed)),
+                RunKind::Eval => None,
+            },
         }
     }
 

@@ -116,6 +116,8 @@ mod hidden;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod instructions;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod large_events;
@@ -173,6 +175,8 @@ mod readers;
 #[cfg(test)]
 mod real_servers;
 #[cfg(test)]
+mod recorded_clients;
+#[cfg(test)]
 mod recovery;
 #[cfg(test)]
 mod redirects;
@@ -194,7 +198,10 @@ mod sdk;
 #[cfg(test)]
 mod secret_leaks;
 #[cfg(test)]
+mod selections;
+#[cfg(test)]
 mod sight;
+#[cfg(test)]
 mod size_limits;
 #[cfg(test)]
 mod slow;

@@ -193,14 +193,54 @@ async fn compare(server: &[&str], revision: &str, known: &[(&str, &str)]) {
     assert!(missing.is_empty(), "without a check: {missing:?}");
 }
 
+/// The scenarios in which a server asks the user.
+const QUESTIONS: [&str; 3] =
+    ["elicitation-sep1034-defaults", "elicitation-sep1330-enums", "tools-call-elicitation"];
+
+/// Whether the scenarios with questions pass in the suite before 2026-07-28, whose client has a
+/// session, against the bridge before a server with these arguments and keys.
+async fn questions_pass(server: &[&str], keys: &str) -> bool {
+    let peer = peers::conformance_mcp(server).await;
+    let url = format!("{}/mcp", peer.url());
+    let entry = format!("{{url: \"{url}\", prefix: \"\"{keys}}}");
+    let rig = Harness::bare(&format!("auth: off\nmcp:\n  one: {entry}\n")).await;
+    rig.bridge.wait_backend("one", "ready").await;
+    let (script, url) = (fetch::conformance_of_sessions(), format!("{}/mcp", rig.bridge.url()));
+    let mut all_pass = true;
+    for scenario in QUESTIONS {
+        let checks = suite_of(&script, &["server", "--url", &url, "--scenario", scenario]).await;
+        all_pass &= checks.values().all(|passed| *passed);
+    }
+    all_pass
+}
+
+#[tokio::test]
+async fn question_of_a_server_of_any_revision_reaches_a_client_of_the_older_suite() {
+    for server in [&["--sessions"][..], &[]] {
+        assert!(questions_pass(server, "").await, "{server:?}");
+    }
+}
+
+#[tokio::test]
+async fn server_that_asks_in_sessions_alone_is_spoken_to_in_one_where_the_operator_says_so() {
+    let server = ["--asks-in-sessions"];
+    assert!(!questions_pass(&server, "").await, "in 2026-07-28, it asks nobody");
+    assert!(questions_pass(&server, ", sessions: true").await);
+}
+
 /// All checks that the suite makes of a server.
 async fn against(url: &str, revision: &str) -> Checks {
     suite(&["server", "--url", url, "--requirements", revision]).await
 }
 
 async fn suite(args: &[&str]) -> Checks {
+    let modules = fetch::mcp_node().modules;
+    suite_of(&modules.join("@modelcontextprotocol/conformance/dist/index.js"), args).await
+}
+
+/// The checks of the suite with this script.
+async fn suite_of(script: &Path, args: &[&str]) -> Checks {
     let (mcp, results) = (fetch::mcp_node(), TempDir::new().unwrap());
-    let script = mcp.modules.join("@modelcontextprotocol/conformance/dist/index.js");
     let mut command = Command::new(&mcp.node);
     command.arg(script).args(args).arg("--output-dir").arg(results.path());
     // The status says whether all passed, which the results say in detail.

@@ -40,14 +40,35 @@ impl<'a> Client<'a> {
     }
 
     async fn with_token(bridge: &'a Bridge, token: &str) -> Self {
-        let mut this = Self { bridge, token: token.to_owned(), session: None };
-        let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
-        let answer = this.post(hello).answer(bridge.addr()).await;
+        Self::begun(bridge, token, &[]).await
+    }
+
+    /// With a session that has a selection of backends.
+    pub(crate) async fn with_selection(bridge: &'a Bridge, token: &str, names: &str) -> Self {
+        Self::begun(bridge, token, &[("X-Bridge-Backends", names)]).await
+    }
+
+    async fn begun(bridge: &'a Bridge, token: &str, headers: &[(&str, &str)]) -> Self {
+        let answer = Self::hello(bridge, token, headers).await;
         let result = answer.expect(200);
         assert_eq!(result["result"]["protocolVersion"], "2025-11-25", "{result}");
-        this.session =
-            Some(answer.header("mcp-session-id").expect("a session has an id").to_owned());
-        this
+        let session = answer.header("mcp-session-id").expect("a session has an id").to_owned();
+        Self { bridge, token: token.to_owned(), session: Some(session) }
+    }
+
+    /// The answer to an `initialize` with these headers.
+    pub(crate) async fn hello(bridge: &'a Bridge, token: &str, headers: &[(&str, &str)]) -> Answer {
+        let this = Self { bridge, token: token.to_owned(), session: None };
+        let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+        let request = headers
+            .iter()
+            .fold(this.post(hello), |request, (name, value)| request.header(name, value));
+        request.answer(bridge.addr()).await
+    }
+
+    /// The request for the session's stream.
+    pub(crate) fn stream(&self) -> Request {
+        self.request("GET")
     }
 
     fn request(&self, method: &str) -> Request {
@@ -351,7 +372,7 @@ async fn ten_clients_share_one_child() {
 }
 
 /// A client of `mantyx-bridge mcp`.
-struct Stdio {
+pub(crate) struct Stdio {
     child: tokio::process::Child,
     input: Option<tokio::process::ChildStdin>,
     output: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
@@ -364,30 +385,45 @@ impl Stdio {
 
     /// With these options.
     async fn with(rig: &Harness, options: &[&str]) -> Self {
+        let mut this = Self::spawn(rig, options);
+        let hello = this.initialize().await;
+        assert_eq!(hello["result"]["protocolVersion"], "2025-11-25", "{hello}");
+        this
+    }
+
+    /// Before its first message.
+    pub(crate) fn spawn(rig: &Harness, options: &[&str]) -> Self {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
         command.arg("mcp").args(options).arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
         let pipe = std::process::Stdio::piped;
         let mut child = command.stdin(pipe()).stdout(pipe()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut this = Self { input: child.stdin.take(), child, output };
-        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#;
-        let hello = this.ask(0, "initialize", params).await;
-        assert_eq!(hello["result"]["protocolVersion"], "2025-11-25", "{hello}");
-        this
+        Self { input: child.stdin.take(), child, output }
     }
 
-    async fn write(&mut self, line: &str) {
+    pub(crate) async fn initialize(&mut self) -> Value {
+        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#;
+        self.ask(0, "initialize", params).await
+    }
+
+    /// The answer to a request of 2026-07-28, whose parameters have no braces.
+    pub(crate) async fn ask_stateless(&mut self, id: u64, method: &str, params: &str) -> Value {
+        let comma = if params.is_empty() { "" } else { "," };
+        self.ask(id, method, &format!("{{{params}{comma}{META}}}")).await
+    }
+
+    pub(crate) async fn write(&mut self, line: &str) {
         let input = self.input.as_mut().expect("stdin is open");
         input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     /// The next message, which must come in time.
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let line = timeout(Duration::from_secs(30), self.output.next_line()).await;
         serde_json::from_str(&line.expect("in time").unwrap().expect("a line")).unwrap()
     }
 
-    async fn ask(&mut self, id: u64, method: &str, params: &str) -> Value {
+    pub(crate) async fn ask(&mut self, id: u64, method: &str, params: &str) -> Value {
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}""#);
         self.write(&format!(r#"{head},"params":{params}}}"#)).await;
         loop {

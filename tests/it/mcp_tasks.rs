@@ -149,6 +149,7 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
         socket: None,
         transport: HttpTransport::Streamable,
         listen: true,
+        sessions: false,
     };
     let name = BackendName::parse("one").expect("a name");
     let peer = mcp::dialer(&name, &config, None, new_client()).dial().await;

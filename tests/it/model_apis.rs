@@ -45,11 +45,13 @@ async fn check_program(name: &str, path: &str) {
     // The list of tools has a tag of its own for each format.
     let tools = rig.bridge.api("GET", path, None).await;
     let tag = tools.header("etag").expect("an ETag").to_owned();
-    assert_eq!(tag, format!("\"{}\"", tools.value()["digest"].as_str().expect("a text")));
     let again = rig.bridge.request("GET", path).header("If-None-Match", &tag);
     assert_eq!(again.answer(rig.bridge.addr()).await.status, 304);
     let plain = rig.bridge.api("GET", &format!("{path}&backends=plain"), None).await;
     assert_ne!(plain.header("etag"), Some(&*tag));
+    // Without instructions, the tag is the digest of the tools.
+    let digest = plain.value()["digest"].as_str().expect("a text").to_owned();
+    assert_eq!(plain.header("etag"), Some(&*format!("\"{digest}\"")));
     let other = rig.bridge.api("GET", &format!("{path}&backends=nothing"), None).await;
     assert_eq!(other.expect_error(400)["error"], "unknown_backend");
 }

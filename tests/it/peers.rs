@@ -424,6 +424,13 @@ pub(crate) fn changing(catalog: &Path, args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
+/// The stdio server whose instructions are in `file` (tests/peers/instructing_mcp.py).
+pub(crate) fn instructing(file: &Path, args: &[&str]) -> String {
+    let script = repository("tests/peers/instructing_mcp.py");
+    let paths = [script.to_str(), file.to_str()].map(|path| path.expect("a path is UTF-8"));
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
+}
+
 /// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
 pub(crate) fn hostile_mcp(args: &[&str]) -> String {
     let script = repository("tests/peers/hostile_mcp.py");

@@ -1,16 +1,18 @@
 """The MCP server of the Python SDK that MCP's own conformance suite asks for, for the integration
 tests.
 
-    conformance_mcp.py --port PORT [--sessions]
+    conformance_mcp.py --port PORT [--sessions] [--asks-in-sessions]
 
 It has the tools, resources, prompts and completions that the suite's server scenarios name, and
-speaks all revisions; with --sessions, none without sessions. Prints one line `READY URL` when it
+speaks all revisions; with --sessions, none without sessions; with --asks-in-sessions, it asks the
+user nothing in 2026-07-28. Prints one line `READY URL` when it
 listens; URL + /mcp is its endpoint.
 """
 
 import argparse
 import json
 
+import conformance_tools
 import mcp_types as types
 import uvicorn
 from conformance_tools import PNG, STATELESS, Asking, bus, prompts, tools
@@ -139,7 +141,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--sessions", action="store_true")
+    parser.add_argument("--asks-in-sessions", action="store_true")
     options = parser.parse_args()
+    conformance_tools.asks_in_sessions = options.asks_in_sessions
     handlers = {name: one for name, one in vars(Handlers).items() if name.startswith("on_")}
     listen = ListenHandler(bus)
     server = Server("conformance", version="1", on_subscriptions_listen=listen, **handlers)

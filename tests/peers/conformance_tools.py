@@ -19,6 +19,8 @@ STATELESS = "2026-07-28"
 NOTHING = {"type": "object", "properties": {}}
 
 bus = InMemorySubscriptionBus()
+# Whether it asks clients with sessions alone, as servers do that were made for these.
+asks_in_sessions = False
 tools, prompts = {}, {}
 
 
@@ -79,6 +81,8 @@ async def ask(ctx, params, questions, state=None):
             key: await ctx.session.send_request(one, results[one.method], metadata=place)
             for key, one in questions.items()
         }
+    if asks_in_sessions:
+        raise MCPError(-32601, "Method not found")
     responses = params.input_responses or {}
     if any(key not in responses for key in questions):
         raise Asking(questions, state)

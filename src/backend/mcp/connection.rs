@@ -129,7 +129,8 @@ impl Connection {
     /// Logs what of `catalog` is left out or cannot be used: once, and not with every refresh.
     fn tell(&self, catalog: &Catalog) {
         let left_out = catalog.left_out().map(|omission| omission.message.clone());
-        let parts = [left_out, catalog.unreadable(), catalog.unchecked()];
+        let instructions = catalog.instructions().unusable().map(|(why, _)| why);
+        let parts = [left_out, instructions, catalog.unreadable(), catalog.unchecked()];
         let sentences: Vec<String> = parts.into_iter().flatten().collect();
         let before = mem::replace(&mut *self.left_out.lock(), sentences.clone());
         for sentence in sentences.iter().filter(|sentence| !before.contains(sentence)) {
@@ -276,7 +277,11 @@ impl Peer for Connection {
     async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
         let List { items: tools, cut, ttl } = self.pages("tools/list", "tools").await?;
         *self.ttl.lock() = ttl;
-        let server_info = self.rpc().handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
+        let (server_info, instructions) = {
+            let handshake = self.rpc().handshake.lock();
+            let server_info = handshake.server_info.as_deref().map(ToOwned::to_owned);
+            (server_info, handshake.instructions.clone())
+        };
         let has_headers = self.has_headers;
         // A list may have megabytes.
         let examined = in_background(move || {
@@ -289,7 +294,7 @@ impl Peer for Connection {
                 Ok(())
             };
             let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
-            let catalog = catalog.without(&left_out, cut.as_ref());
+            let catalog = catalog.without(&left_out, cut.as_ref()).with_instructions(instructions);
             catalog.examine();
             param_headers.retain(|_, found| !found.is_empty());
             let as_tasks = match catalog.content() {

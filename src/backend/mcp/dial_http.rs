@@ -109,7 +109,7 @@ impl McpDialer {
         if self.memory.era() == Some(Era::Legacy) {
             let proposal = self.memory.proposal();
             let failed = match self.initialize_over(server, Way::Streamable, proposal).await {
-                Err(failed) if failed.is_by_server => failed,
+                Err(failed) if failed.is_by_server && !self.memory.wants_sessions => failed,
                 outcome => return outcome,
             };
             // The server may be another one now, which knows no `initialize`.

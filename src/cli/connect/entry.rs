@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf, absolute};
 
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::Product;
@@ -21,17 +22,30 @@ pub(super) struct Entry {
     pub(super) config: PathBuf,
 }
 
+/// Whose rights the client gets, and which part of them.
+#[derive(Debug, Default, Args)]
+pub(in crate::cli) struct Options {
+    /// The app of bridge.yaml whose rights the client gets, in place of the one that may use most
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) app: Option<String>,
+    /// The backends that the client sees, of those that the app may use: `fs,hr`
+    #[arg(long, value_name = "NAMES")]
+    pub(in crate::cli) backends: Option<String>,
+}
+
 impl Entry {
     pub(super) fn new(
         config: Option<&Path>,
-        app: Option<&str>,
+        options: &Options,
         env: &Environment,
     ) -> Outcome<Self> {
         // `./bridge.yaml` becomes a path with a dot in it, which `components` leaves out.
         let path: PathBuf = absolute(find(config, env)?)?.components().collect();
         let mut args = vec!["mcp".to_owned(), "-c".to_owned(), path.display().to_string()];
-        if let Some(app) = app {
-            args.extend(["--app".to_owned(), app.to_owned()]);
+        for (option, value) in [("--app", &options.app), ("--backends", &options.backends)] {
+            if let Some(value) = value {
+                args.extend([option.to_owned(), value.clone()]);
+            }
         }
         // The program's PATH may be another one than that of this shell.
         let own = env.own_program.as_ref().map(|path| path.display().to_string());
@@ -59,10 +73,10 @@ impl Entry {
 pub(in crate::cli) fn print(
     product: Product,
     config: Option<&Path>,
-    app: Option<&str>,
+    options: &Options,
     env: &Environment,
 ) -> Outcome {
-    let entry = Entry::new(config, app, env)?;
+    let entry = Entry::new(config, options, env)?;
     match product.json_key() {
         Some(key) => {
             print_json(&format!("{:#}\n", json!({ key: { NAME: entry.json(product) } })))?;

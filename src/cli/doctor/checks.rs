@@ -268,6 +268,9 @@ async fn definitions(check: &mut Check, context: &Context<'_>, peer: &dyn Peer, 
     if let Some(Omission { message, cure }) = catalog.left_out() {
         check.begin("definitions").warn(message, cure);
     }
+    if let Some((why, cure)) = catalog.instructions().unusable() {
+        check.begin("instructions").warn(why, cure);
+    }
     let sentences = [catalog.unreadable(), left_out, catalog.unchecked()];
     for sentence in sentences.into_iter().flatten() {
         check.begin("definitions").warn(sentence, DEFINITION_CURE);

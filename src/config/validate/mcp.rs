@@ -57,7 +57,11 @@ impl Validator<'_> {
             (None, None) => self.missing(node, mistakes::no_server()),
             (Some(command), None) => {
                 self.check_transport(entry, true);
-                self.check_foreign_keys(node, &["headers", "auth", "tls", "listen"], "command");
+                self.check_foreign_keys(
+                    node,
+                    &["headers", "auth", "tls", "listen", "sessions"],
+                    "command",
+                );
                 self.stdio(command, entry, programs)
             }
             (None, Some(url)) => {
@@ -102,7 +106,8 @@ impl Validator<'_> {
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, url.as_deref());
         let (url, oauth, tls) = (url.filter(|_| headers_valid)?, oauth?, tls?);
         let listen = entry.listen.as_ref().is_none_or(|at| at.value);
-        Some(Mcp::Http { url, headers, socket, transport, oauth, tls, listen })
+        let sessions = entry.sessions.as_ref().is_some_and(|at| at.value);
+        Some(Mcp::Http { url, headers, socket, transport, oauth, tls, listen, sessions })
     }
 
     fn check_transport(&self, entry: &file_format::Mcp, is_stdio: bool) {

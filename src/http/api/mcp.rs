@@ -17,23 +17,25 @@ mod features;
 pub mod message;
 mod results;
 mod revision;
+mod selection;
 mod sessions;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::changes::List;
 use self::message::{Message, Replied, Request, RpcError, codes};
-pub use self::revision::{STDIO, VERSION};
+pub use self::revision::{STDIO, names_stateless};
+use self::selection::{Names, Selection};
 pub use self::sessions::McpSessions;
 use self::sessions::Session;
-use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, proxy, response};
+use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, names, proxy, response};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
-use crate::model::{BackendName, Feature, member};
+use crate::model::{BackendName, Feature, instructions, member};
 use crate::tasks::LARGE;
 use crate::traces::Context;
 
@@ -55,6 +57,16 @@ struct Client<'a> {
     headers: &'a HeaderMap,
     trace: Context,
     era: Era,
+    /// The backends that it has chosen.
+    selection: Selection,
+}
+
+/// Who sends a message, and how.
+struct Arrival<'a> {
+    caller: Caller,
+    headers: &'a HeaderMap,
+    /// The backends that it names.
+    names: Option<Names>,
 }
 
 /// How the client keeps its state.
@@ -105,17 +117,20 @@ impl Api {
     ) -> HandlerResult {
         let ApiRequest { caller, request: http_request, .. } = incoming;
         let headers = http_request.headers();
+        let names = selection::requested(headers, http_request.uri())
+            .map_err(|error| error.response(message.id()))?;
+        let arrival = Arrival { caller, headers, names };
         match message {
             Message::Request(request) => {
-                let reply = self.mcp_request(caller, headers, trace, &request).await;
+                let reply = self.mcp_request(arrival, trace, &request).await;
                 reply.map_err(|error| error.response(request.id))
             }
             Message::Notification(notification) => self
-                .mcp_notification(&caller, headers, &notification)
+                .mcp_notification(&arrival, &notification)
                 .map(|()| accepted())
                 .map_err(|error| error.response(notification.id)),
             Message::Response(id, result) => {
-                let session = self.session(&caller, headers);
+                let session = self.session(&arrival);
                 session.map_err(|error| error.response("null"))?.answer(id, result);
                 Ok(accepted())
             }
@@ -126,35 +141,34 @@ impl Api {
     /// and any other belongs to the session that its headers name.
     async fn mcp_request(
         &self,
-        caller: Caller,
-        headers: &HeaderMap,
+        arrival: Arrival<'_>,
         trace: Context,
         request: &Request<'_>,
     ) -> Replied {
-        if request.method == "initialize" && request.meta(VERSION).is_none() {
-            return self.initialize(&caller, request);
+        if revision::begins_session(request) {
+            return self.initialize(arrival, request);
         }
-        let era = if revision::is_stateless(request, headers)? {
+        let headers = arrival.headers;
+        let (era, selection) = if revision::is_stateless(request, headers)? {
             revision::check(request, headers)?;
-            Era::Stateless
+            let offer = self.offer(&arrival.caller.app);
+            (Era::Stateless, Selection::new(arrival.names, &offer)?)
         } else {
-            Era::Session(self.session(&caller, headers)?)
+            let session = self.session(&arrival)?;
+            let selection = session.selection.clone();
+            (Era::Session(session), selection)
         };
-        Client { api: self, caller, headers, trace, era }.answer(request).await
+        let caller = arrival.caller;
+        Client { api: self, caller, headers, trace, era, selection }.answer(request).await
     }
 
     /// Takes a notification. Only a cancellation in a session has an effect: a client of 2026-07-28
     /// cancels a request by closing its stream.
-    fn mcp_notification(
-        &self,
-        caller: &Caller,
-        headers: &HeaderMap,
-        notification: &Request<'_>,
-    ) -> Replied<()> {
-        if revision::is_stateless(notification, headers)? {
+    fn mcp_notification(&self, arrival: &Arrival<'_>, notification: &Request<'_>) -> Replied<()> {
+        if revision::is_stateless(notification, arrival.headers)? {
             return Ok(());
         }
-        let session = self.session(caller, headers)?;
+        let session = self.session(arrival)?;
         if notification.method == "notifications/cancelled"
             && let Some(id) = notification.get("requestId")
             // The session remembers the id, and no request has another kind of id.
@@ -165,46 +179,62 @@ impl Api {
         Ok(())
     }
 
-    /// The session that the headers name.
-    fn session(&self, caller: &Caller, headers: &HeaderMap) -> Replied<Arc<Session>> {
-        let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
+    /// The session that the headers name. Its selection of backends is that of its begin.
+    fn session(&self, arrival: &Arrival<'_>) -> Replied<Arc<Session>> {
+        let Some(id) = arrival.headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
             return Err(RpcError::invalid_request(
                 "The header Mcp-Session-Id is missing: begin with `initialize`, or speak 2026-07-28.",
             ));
         };
-        self.mcp_sessions.get(id, &caller.app.name).ok_or_else(|| {
+        let session = self.mcp_sessions.get(id, &arrival.caller.app.name).ok_or_else(|| {
             let message = "There is no such session; begin another with `initialize`.";
             RpcError::new(StatusCode::NOT_FOUND, codes::INVALID_REQUEST, message)
-        })
+        })?;
+        session.selection.admit(arrival.names.as_ref())?;
+        Ok(session)
     }
 
-    fn initialize(&self, caller: &Caller, request: &Request<'_>) -> Replied {
+    fn initialize(&self, arrival: Arrival<'_>, request: &Request<'_>) -> Replied {
+        let app = &arrival.caller.app;
         let modes = Modes::from_capabilities(request.get("capabilities"));
-        let id = self.mcp_sessions.begin(&caller.app.name, modes).ok_or_else(|| {
+        let selection = Selection::new(arrival.names, &self.offer(app))?;
+        let instructions = self.instructions(app, &selection);
+        let id = self.mcp_sessions.begin(&app.name, modes, selection).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
             RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
         })?;
-        let result = json!({
+        let mut result = json!({
             "protocolVersion": revision::negotiated(request.string("protocolVersion").as_deref()),
             "capabilities": capabilities(),
             "serverInfo": server_info(),
         });
+        add_instructions(&mut result, instructions);
         let text = message::response(request.id, &result.to_string());
         let id = HeaderValue::try_from(id).expect("an id has hexadecimal digits only");
         Ok(response::with_header(response::json_text(text), SESSION, id))
     }
 
+    /// What the servers that `app` may use within `selection` tell models, as one text.
+    fn instructions(&self, app: &App, selection: &Selection) -> Option<String> {
+        let offer = self.offer_within(app, selection);
+        instructions::together(offer.instructions(&names(&offer)))
+    }
+
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
     fn mcp_session(&self, ApiRequest { caller, request, .. }: ApiRequest) -> Replied {
         let (method, headers) = (request.method(), request.headers());
-        let session = self.session(&caller, headers)?;
+        let names = selection::requested(headers, request.uri())?;
+        let arrival = Arrival { caller, headers, names };
+        let session = self.session(&arrival)?;
+        let caller = arrival.caller;
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
             self.mcp_sessions.end(id, &caller.app.name);
             return Ok(response::json_text(""));
         }
         let era = Era::Session(Arc::clone(&session));
-        let client = Client { api: self, caller, headers, trace: Context::default(), era };
+        let (trace, selection) = (Context::default(), session.selection.clone());
+        let client = Client { api: self, caller, headers, trace, era, selection };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
             return Err(RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message));
@@ -222,9 +252,9 @@ impl Client<'_> {
             "prompts/get" => return self.prompt(request).await,
             "completion/complete" => return self.complete(request).await,
             "tools/list" => {
-                let app = Arc::clone(&self.caller.app);
+                let (app, selection) = (Arc::clone(&self.caller.app), self.selection.clone());
                 let definitions = move |api: &Api| {
-                    let offer = api.offer(&app);
+                    let offer = api.offer_within(&app, &selection);
                     if stateless { offer.definitions() } else { offer.definitions_for_sessions() }
                 };
                 return self.list(request, "tools", List::Tools, definitions).await;
@@ -247,7 +277,7 @@ impl Client<'_> {
     }
 
     fn discover(&self) -> String {
-        let result = json!({
+        let mut result = json!({
             "resultType": "complete",
             "supportedVersions": revision::SUPPORTED,
             "capabilities": capabilities(),
@@ -255,14 +285,14 @@ impl Client<'_> {
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
         });
+        add_instructions(&mut result, self.api.instructions(&self.caller.app, &self.selection));
         result.to_string()
     }
 
     async fn list_features(&self, request: &Request<'_>, kind: Feature) -> Replied {
         let list = if kind == Feature::PROMPT { List::Prompts } else { List::Resources };
-        let rights = Arc::clone(&self.caller.app.rights);
-        let definitions =
-            move |api: &Api| api.backends().registry.features(&rights).definitions(kind);
+        let (app, selection) = (Arc::clone(&self.caller.app), self.selection.clone());
+        let definitions = move |api: &Api| api.features_within(&app, &selection).definitions(kind);
         self.list(request, kind.list, list, definitions).await
     }
 
@@ -277,7 +307,7 @@ impl Client<'_> {
         if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
-        let app = Arc::clone(&self.caller.app);
+        let (app, selection) = (Arc::clone(&self.caller.app), self.selection.clone());
         let (api, era, id) = (self.api.clone(), self.era.clone(), request.id.to_owned());
         self.api
             .views
@@ -285,7 +315,7 @@ impl Client<'_> {
                 if let Era::Session(session) = &era {
                     // Before the list is read: a change in between is announced then, and would be
                     // missed by the client otherwise.
-                    session.lists.learn(list, &list.digest(&api, &app));
+                    session.lists.learn(list, &list.digest(&api, &app, &selection));
                 }
                 let text = format!("{{\"{name}\":[{}]}}", definitions(&api).join(","));
                 let result = match era {
@@ -317,6 +347,13 @@ impl Client<'_> {
     }
 }
 
+/// Adds what the servers of a client tell models, if they tell something.
+fn add_instructions(result: &mut Value, instructions: Option<String>) {
+    if let Some(text) = instructions {
+        result["instructions"] = text.into();
+    }
+}
+
 fn utf8(body: &Bytes) -> Replied<&str> {
     std::str::from_utf8(body).map_err(|_not_utf8| {
         let message = "the body is not UTF-8";
@@ -324,12 +361,12 @@ fn utf8(body: &Bytes) -> Replied<&str> {
     })
 }
 
-fn capabilities() -> serde_json::Value {
+fn capabilities() -> Value {
     let lists = json!({ "listChanged": true });
     json!({ "tools": lists, "resources": lists, "prompts": lists, "completions": {} })
 }
 
-fn server_info() -> serde_json::Value {
+fn server_info() -> Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({ "name": "mantyx-bridge", "title": "MANTYX bridge", "version": version })
 }

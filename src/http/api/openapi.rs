@@ -7,6 +7,8 @@
 //! Must not: describe a request in more words than a reader of the document needs; docs/api.md has
 //! the details.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,7 +20,11 @@ pub(super) const DOCUMENT: &str = include_str!("../../../schema/openapi.json");
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ToolRefs {
     pub(crate) tools: Vec<Map<String, Value>>,
-    /// Changes with the tools; also the `ETag`.
+    /// What MCP servers tell models about their tools, by backend: those of which the app may use
+    /// all tools.
+    #[serde(default)]
+    pub(crate) instructions: BTreeMap<String, String>,
+    /// Changes with the tools. The `ETag` changes with the instructions, too.
     digest: String,
     /// What was changed for the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]

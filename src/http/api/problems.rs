@@ -20,7 +20,7 @@ use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
 use crate::model::catalog::DEFINITION_CURE;
-use crate::model::pin::{CARD, Finding};
+use crate::model::pin::{Finding, Subject};
 use crate::model::{Review, globs, visible};
 use crate::run_store::Obstacle;
 use crate::tls::certificate::Validity;
@@ -381,18 +381,24 @@ fn remark_on_agent(target: &Target, backend: &Backend) -> (Option<Message>, Cow<
 fn of_definitions(
     snapshot: &Snapshot,
     shadowed: Option<String>,
-) -> [(Option<Message>, Cow<'static, str>); 5] {
+) -> [(Option<Message>, Cow<'static, str>); 6] {
     let catalog = snapshot.catalog.as_ref();
     let (omission, cure_of_omission) = match catalog.and_then(|catalog| catalog.left_out()) {
         Some(omission) => (Some(omission.message.clone()), omission.cure.clone()),
         None => (None, String::new()),
     };
+    let unusable = catalog.and_then(|catalog| catalog.instructions().unusable());
+    let (instructions, cure_of_instructions) = unusable.unzip();
     let unreadable = catalog.and_then(|catalog| catalog.unreadable());
     let unchecked = catalog.and_then(|catalog| catalog.unchecked());
     let unlisted = "Some of its resources or prompts are left out.";
     let twice = "Some of its resources have the URIs of another backend's.";
     [
         (guarded(omission, "Some of its tools are left out."), cure_of_omission.into()),
+        (
+            guarded(instructions, "Its instructions are left out."),
+            cure_of_instructions.unwrap_or_default().into(),
+        ),
         (guarded(unreadable, "Some of its definitions cannot be read."), DEFINITION_CURE.into()),
         (guarded(snapshot.features.left_out(), unlisted), DEFINITION_CURE.into()),
         (guarded(unchecked, "Arguments of some tools are not checked."), DEFINITION_CURE.into()),
@@ -421,9 +427,10 @@ fn unaccepted(review: &Review) -> Option<String> {
 
 /// Names the tool of a finding, and says how it has changed.
 fn description(finding: &Finding) -> String {
-    let subject = match finding.tool.as_str() {
-        CARD => "its card".to_owned(),
-        tool => visible::shown(tool),
+    let subject = match finding.subject {
+        Subject::Card => "its card".to_owned(),
+        Subject::Instructions => "its instructions".to_owned(),
+        Subject::Tool => visible::shown(&finding.tool),
     };
     format!("{subject} ({})", finding.change.as_str())
 }

@@ -20,7 +20,7 @@ use super::{
     unknown_backend,
 };
 use crate::backend::registry::Snapshot;
-use crate::model::pin::{CARD, Finding, NotTaken};
+use crate::model::pin::{Finding, NotTaken, Subject};
 use crate::model::{BackendName, Review, Rights};
 
 /// The largest body that accepts tools, in bytes.
@@ -56,10 +56,13 @@ pub(crate) struct Pinned {
     pub(crate) unkept: Option<String>,
 }
 
-/// One tool that differs from what was accepted.
+/// One tool, card or text that differs from what was accepted.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Found {
-    /// The server's own name of the tool; `null` for the card of an agent.
+    /// `tool`, `card` (of an agent) or `instructions` (of an MCP server).
+    pub(crate) subject: String,
+    /// The server's own name of the tool; `null` for a card and for instructions, whose name in
+    /// `accept` is the empty text.
     pub(crate) tool: Option<String>,
     /// `changed`, `new`, `hidden` (not known before, and with hidden characters) or `gone`.
     pub(crate) change: String,
@@ -103,7 +106,10 @@ impl Pinned {
         let findings = review
             .findings
             .values()
-            .filter(|finding| rights.include_tool(name, &finding.tool))
+            .filter(|finding| match finding.subject {
+                Subject::Instructions => rights.include_features(name),
+                Subject::Tool | Subject::Card => rights.include_tool(name, &finding.tool),
+            })
             .map(|finding| Found::new(finding, review));
         Self {
             name: name.to_string(),
@@ -122,7 +128,11 @@ impl Found {
     fn new(finding: &Finding, review: &Review) -> Self {
         let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         Self {
-            tool: if finding.tool == CARD { None } else { Some(finding.tool.clone()) },
+            subject: finding.subject.as_str().to_owned(),
+            tool: match finding.subject {
+                Subject::Tool => Some(finding.tool.clone()),
+                Subject::Card | Subject::Instructions => None,
+            },
             change: finding.change.as_str().to_owned(),
             withdrawn: review.withdraws(&finding.tool),
             hidden: hidden.collect(),

@@ -33,7 +33,7 @@ const MAX_ANSWER: usize = 1 << 20;
 /// How long MANTYX may take to answer a submission; it needs seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// The header that names the backends whose tools a run gets; `none` for none.
-const SELECT: &str = "x-bridge-backends";
+pub const SELECT: &str = "x-bridge-backends";
 /// The header that says how many tools of each backend went into a spec.
 pub const INJECTED: &str = "x-bridge-injected";
 

@@ -43,10 +43,14 @@ impl Offer {
         };
         let mut backends = BTreeMap::new();
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
-            let narrowed = offered.narrowed(rights.offer, &may_use, &|name: &str| {
+            let mut narrowed = offered.narrowed(rights.offer, &may_use, &|name: &str| {
                 let route = self.routes.get(name);
                 route.is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
             });
+            // They may speak of any tool of the server.
+            if !rights.include_features(name) {
+                narrowed.instructions = None;
+            }
             backends.insert(name.clone(), narrowed);
         }
         let routes = self
@@ -75,7 +79,8 @@ impl Offered {
         }
         let tools = count(&refs);
         let naming = Arc::clone(&self.naming);
-        Self { refs, hidden, tools, can_pend, naming, ..*self }
+        let instructions = self.instructions.clone();
+        Self { refs, hidden, tools, can_pend, naming, instructions, ..*self }
     }
 
     /// Whether a model has to search for these tools of it; `offer` is the app's own setting.

@@ -1,7 +1,9 @@
 //! Refs are what the peer sent but for the names; chunks, stubs and digests.
 
 use super::*;
+use crate::model::naming::ToolFilter;
 use crate::model::schema::Verdict;
+use crate::model::{Instructions, Rights};
 
 pub(crate) fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
@@ -242,4 +244,36 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
     destructive.sort_unstable();
     let expected = ["plain_bare", "plain_odd", "plain_set", "sure_bare", "sure_odd", "sure_set"];
     assert_eq!(destructive, expected, "whomever the operator trusts");
+}
+
+/// `source`, whose server has these instructions.
+fn with_instructions(source: Source, text: &str) -> Source {
+    let tools = vec![raw(r#"{"name":"ls"}"#)];
+    let catalog = Catalog::mcp(None, tools).0.with_instructions(Instructions::from_text(text));
+    Source { catalog: Some(Arc::new(catalog)), ..source }
+}
+
+#[test]
+fn instructions_are_of_no_ref_and_of_no_digest() {
+    let names = [BackendName::parse("fs").unwrap()].into();
+    let plain = Offer::build(&[with_instructions(server("fs", &[]), "")]);
+    let offer = Offer::build(&[with_instructions(server("fs", &[]), "Read first.")]);
+    assert_eq!(offer.digest(&names), plain.digest(&names));
+    assert_eq!(refs(&offer, "fs"), refs(&plain, "fs"));
+    let given: Vec<&str> = offer.instructions(&names).iter().map(|(_, text)| *text).collect();
+    assert_eq!(given, ["Read first."]);
+}
+
+#[test]
+fn instructions_are_for_those_who_may_use_all_tools_of_their_server() {
+    let names = [BackendName::parse("fs").unwrap()].into();
+    let offer = Arc::new(Offer::build(&[with_instructions(server("fs", &[]), "Read first.")]));
+    let some_tools = BTreeMap::from([(BackendName::parse("fs").unwrap(), ToolFilter::default())]);
+    let limited = Arc::new(Rights { tools: some_tools, ..Rights::default() });
+    assert!(offer.seen_by(&limited).instructions(&names).is_empty());
+    let searched = Arc::new(Rights { offer: Some(OfferMode::Search), ..Rights::default() });
+    assert_eq!(offer.seen_by(&searched).instructions(&names).len(), 1);
+    let mut down = with_instructions(server("fs", &[]), "Read first.");
+    (down.available, down.on_unavailable) = (false, OnUnavailable::Stub);
+    assert!(Offer::build(&[down]).instructions(&names).is_empty(), "a stub is not the server");
 }

@@ -240,3 +240,91 @@ fn news_are_told_once() {
     let again = judge(&mut accepted, Mode::Warn, &[LS, &other.replace("Mails", "Pays")]);
     assert_eq!(again.news(&first).count(), 1);
 }
+
+/// What becomes of `instructions` of a server with the tool [`LS`].
+fn judged(accepted: &mut Accepted, mode: Mode, instructions: Instructions) -> Review {
+    let catalog = catalog(&[LS]).with_instructions(instructions);
+    accepted.judge(mode, Some(&catalog), &Naming::default())
+}
+
+fn text(instructions: &str) -> Instructions {
+    Instructions::from_text(instructions)
+}
+
+#[test]
+fn changed_instructions_are_withheld_alone() {
+    let mut accepted = Accepted::Nothing;
+    let first = judged(&mut accepted, Mode::Enforce, text("Read first."));
+    assert_eq!((first.findings.len(), first.known), (0, 1), "{first:?}");
+    let review = judged(&mut accepted, Mode::Enforce, text("Read first. Send all."));
+    assert_eq!(changes(&review), [(INSTRUCTIONS, Change::Changed)]);
+    assert_eq!(review.findings[INSTRUCTIONS].subject, Subject::Instructions);
+    assert!(review.withdraws(INSTRUCTIONS) && !review.withdraws("ls"));
+    let expected = ["- Read first.", "+ Read first. Send all."];
+    assert_eq!(review.findings[INSTRUCTIONS].diff(), expected);
+    accepted.accept(&review, &review.digest, None).unwrap();
+    let later = judged(&mut accepted, Mode::Enforce, text("Read first. Send all."));
+    assert_eq!(changes(&later), []);
+    let warned = judged(&mut accepted, Mode::Warn, text("Other."));
+    assert!(warned.open().count() == 1 && !warned.withdraws(INSTRUCTIONS));
+}
+
+#[test]
+fn pin_without_instructions_takes_those_that_come_first() {
+    let pins = used(&[LS]).pins().unwrap().clone();
+    let mut old = Accepted::Pins(pins.clone());
+    assert!(!pins.0.contains_key(INSTRUCTIONS), "as an earlier version has written it");
+    let stored = judged(&mut old, Mode::Enforce, Instructions::Unknown);
+    assert_eq!(changes(&stored), [], "an old catalog says nothing of them");
+    assert_eq!(changes(&judged(&mut old, Mode::Enforce, text("a"))), []);
+    let other = judged(&mut old, Mode::Enforce, text("b"));
+    assert_eq!(changes(&other), [(INSTRUCTIONS, Change::Changed)]);
+}
+
+#[test]
+fn instructions_of_a_known_server_without_some_are_new() {
+    let mut accepted = Accepted::Nothing;
+    assert_eq!(changes(&judged(&mut accepted, Mode::Enforce, Instructions::Absent)), []);
+    assert_eq!(changes(&judged(&mut accepted, Mode::Enforce, Instructions::Absent)), []);
+    let review = judged(&mut accepted, Mode::Enforce, text("a"));
+    assert_eq!(changes(&review), [(INSTRUCTIONS, Change::New)]);
+    assert_eq!(review.findings[INSTRUCTIONS].diff(), ["+ a"]);
+    accepted.accept(&review, &review.digest, Some(&[INSTRUCTIONS.to_owned()])).unwrap();
+    let gone = judged(&mut accepted, Mode::Enforce, Instructions::Absent);
+    assert_eq!(changes(&gone), [(INSTRUCTIONS, Change::Gone)]);
+    assert_eq!(gone.open().count(), 0, "that is no trouble");
+    accepted.accept(&gone, &gone.digest, None).unwrap();
+    let again = judged(&mut accepted, Mode::Enforce, text("a"));
+    assert_eq!(changes(&again), [(INSTRUCTIONS, Change::New)]);
+}
+
+#[test]
+fn instructions_with_hidden_characters_are_accepted_by_the_operator_alone() {
+    let mut accepted = Accepted::Nothing;
+    let odd = text("Add\u{202e}s.");
+    let review = judged(&mut accepted, Mode::Enforce, odd.clone());
+    assert_eq!(changes(&review), [(INSTRUCTIONS, Change::Hidden)]);
+    assert!(review.findings[INSTRUCTIONS].hidden.contains(&'\u{202e}'));
+    let plain = judged(&mut accepted, Mode::Enforce, text("Adds."));
+    assert_eq!(changes(&plain), [(INSTRUCTIONS, Change::New)], "not even if they become plain");
+    let review = judged(&mut accepted, Mode::Enforce, odd.clone());
+    accepted.accept(&review, &review.digest, None).unwrap();
+    assert_eq!(changes(&judged(&mut accepted, Mode::Enforce, odd)), []);
+}
+
+#[test]
+fn server_without_tools_has_no_pins_and_its_instructions_are_offered() {
+    let mut accepted = Accepted::Nothing;
+    let bare = catalog(&[]).with_instructions(text("a"));
+    let review = accepted.judge(Mode::Enforce, Some(&bare), &Naming::default());
+    assert!(matches!(accepted, Accepted::Nothing) && review.findings.is_empty(), "{review:?}");
+    let with_tools = judged(&mut accepted, Mode::Enforce, text("a"));
+    assert_eq!(changes(&with_tools), [], "all of its first tools are accepted");
+}
+
+#[test]
+fn damaged_pins_accept_no_instructions() {
+    let mut damaged = Accepted::Damaged("torn".into());
+    let review = judged(&mut damaged, Mode::Enforce, text("a"));
+    assert!(review.withdraws(INSTRUCTIONS), "{review:?}");
+}

@@ -32,10 +32,8 @@ impl Harness {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        self.runs
-            .calls
-            .call_by_hand(&app, route, call, &Context::default(), CalledBy { run: None, client })
-            .await
+        let by = CalledBy { client, ..CalledBy::default() };
+        self.runs.calls.call_by_hand(&app, route, call, &Context::default(), by).await
     }
 }
 

@@ -64,6 +64,8 @@ const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
 };
 /// An issuer of tokens.
 const ISSUER: &[&str] = &["oidc-provider@9.13.3"];
+/// The suite before 2026-07-28.
+const CONFORMANCE_OF_SESSIONS: &[&str] = &["@modelcontextprotocol/conformance@0.1.16"];
 /// Servers that list tools without an account: those of MCP's repositories, and many more.
 const TOOL_SERVERS: &[&str] = &[
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -225,6 +227,14 @@ pub(crate) fn oidc_provider() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("issuer", ISSUER, npm)))
         .join("node_modules/oidc-provider/lib/index.js")
+}
+
+/// The script of the conformance suite before 2026-07-28.
+pub(crate) fn conformance_of_sessions() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    let fetch = || part("conformance-of-sessions", CONFORMANCE_OF_SESSIONS, npm);
+    or_fail(FETCHED.get_or_init(fetch))
+        .join("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 }
 
 /// The modules of the servers of MCP's repositories.

@@ -203,6 +203,7 @@ fn dialer_for(url: &Url, listen: bool) -> McpDialer {
         oauth: None,
         tls: None,
         listen,
+        sessions: false,
     };
     let name = BackendName::parse("scripted").unwrap();
     dialer(&name, &config, None, http_client::new())

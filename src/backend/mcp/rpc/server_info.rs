@@ -9,7 +9,7 @@ use rmcp::model::{ProtocolVersion, ServerCapabilities};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::model::Members;
+use crate::model::{Instructions, Members};
 
 /// Where a server of revision 2026-07-28 puts its `Implementation`.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -19,6 +19,8 @@ const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(in crate::backend::mcp) struct Handshake {
     /// The server's `Implementation`, verbatim.
     pub(in crate::backend::mcp) server_info: Option<Arc<RawValue>>,
+    /// What the server tells models about its tools as a whole.
+    pub(in crate::backend::mcp) instructions: Instructions,
     /// The revision, if the handshake fixes it.
     pub(in crate::backend::mcp) protocol_version: Option<String>,
     /// Whether the caller can ask for a tool call as a task (2025-11-25).
@@ -65,6 +67,7 @@ impl Handshake {
         let members = Members::read(result.get()).map_err(|_no_object| NoHandshake::Form)?;
         let version = members.string("protocolVersion").ok_or(NoHandshake::Revision)?;
         self.server_info = verbatim(&members, "serverInfo");
+        self.instructions = Instructions::read(members.get("instructions"));
         self.takes_tasks = takes_tasks(&members);
         self.protocol_version = Some(version.clone());
         let protocol_version = serde_json::from_value(version.into());
@@ -89,6 +92,7 @@ impl Handshake {
         let meta = members.object("_meta");
         let in_meta = meta.and_then(|meta| verbatim(&meta, SERVER_INFO_KEY));
         self.server_info = in_meta.or_else(|| verbatim(&members, "serverInfo"));
+        self.instructions = Instructions::read(members.get("instructions"));
         self.protocol_version = None;
         // From this revision on, the server itself decides to make a task.
         self.takes_tasks = false;

@@ -137,6 +137,7 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
         oauth: None,
         tls: None,
         listen: true,
+        sessions: false,
     };
     dialer(&BackendName::parse("old").unwrap(), &config, None, http_client::new())
 }

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
-use crate::calls::CalledBy;
+use crate::calls::{CalledBy, CallerView};
 use crate::http::api::calls::suggestion;
 use crate::model::json::{each_member, one_line};
 use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
@@ -81,7 +81,7 @@ impl Client<'_> {
             let state = request.string("requestState").unwrap_or_default();
             return self.resume(request, &state).await;
         }
-        let offer = self.api.offer(&self.caller.app);
+        let offer = self.api.offer_within(&self.caller.app, &self.selection);
         let (route, call) = self.read_call(request, &offer).await?;
         let app = &self.caller.app.name;
         // The call keeps its arguments when the client has gone, and the counted body with it.
@@ -104,7 +104,7 @@ impl Client<'_> {
         let draining = self.api.runs.draining().clone();
         let modes = self.modes(request);
         let client = McpClient::new(app, progress_sender, question_sender, modes, draining);
-        let by = CalledBy { run: None, client: Some(Arc::new(client)) };
+        let by = CalledBy { run: None, client: Some(Arc::new(client)), view: self.view() };
         let (reply_sender, reply) = oneshot::channel();
         let calls = Arc::clone(&self.api.runs.calls);
         let (id, era) = (request.id.to_owned(), self.era.clone());
@@ -142,6 +142,17 @@ impl Client<'_> {
             _cancels: if self.era.is_stateless() { Some(stop.drop_guard()) } else { None },
         };
         Ok(answering.respond(self.takes_events()).await)
+    }
+
+    /// What the client's searches are limited to, and what they have brought.
+    fn view(&self) -> CallerView {
+        CallerView {
+            rights: self.api.search_rights(&self.caller.app, &self.selection),
+            informed: match &self.era {
+                Era::Session(session) => Some(Arc::clone(&session.informed)),
+                Era::Stateless => None,
+            },
+        }
     }
 
     /// Hands the user's answer to the call that waits for it, and answers with what the call does

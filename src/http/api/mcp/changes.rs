@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::selection::Selection;
 use super::sessions::{ClientLists, Session};
 use super::{Api, App, Body, Client, Request, notification, response};
 use crate::model::words::{Words as _, words};
@@ -40,13 +41,13 @@ impl List {
         format!("{}ListChanged", self.as_str())
     }
 
-    /// The digest of what `app` sees.
-    pub(super) fn digest(self, api: &Api, app: &App) -> String {
-        let registry = &api.backends().registry;
+    /// The digest of what `app` sees within `selection`.
+    pub(super) fn digest(self, api: &Api, app: &App, selection: &Selection) -> String {
+        let features = || api.features_within(app, selection);
         match self {
-            Self::Tools => api.offer(app).digest_of_all().to_owned(),
-            Self::Resources => registry.features(&app.rights).digest_of_resources().to_string(),
-            Self::Prompts => registry.features(&app.rights).digest_of_prompts().to_string(),
+            Self::Tools => api.offer_within(app, selection).digest_of_all().to_owned(),
+            Self::Resources => features().digest_of_resources().to_string(),
+            Self::Prompts => features().digest_of_prompts().to_string(),
         }
     }
 }
@@ -55,6 +56,7 @@ impl List {
 struct Feed {
     api: Api,
     app: AppName,
+    selection: Selection,
     registry: watch::Receiver<u64>,
     lists: Vec<List>,
     client_lists: Arc<ClientLists>,
@@ -101,6 +103,7 @@ impl Client<'_> {
             registry: self.api.backends().registry.version(),
             api: self.api.clone(),
             app: self.caller.app.name.clone(),
+            selection: self.selection.clone(),
             lists: List::ALL.to_vec(),
             client_lists: Arc::default(),
             params: "{}".to_owned(),
@@ -123,7 +126,7 @@ impl Feed {
     fn look(&mut self) -> Option<()> {
         let app = self.api.runs.calls.app(&self.app)?;
         for list in &self.lists {
-            if self.client_lists.learn(*list, &list.digest(&self.api, &app)) {
+            if self.client_lists.learn(*list, &list.digest(&self.api, &app, &self.selection)) {
                 let method = format!("notifications/{}/list_changed", list.as_str());
                 self.events.push_back(super::event(&notification(&method, &self.params)));
             }

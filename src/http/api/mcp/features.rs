@@ -31,7 +31,7 @@ const NO_ROOM_FOR_RESULT: &str =
 
 impl Client<'_> {
     pub(super) fn features(&self) -> Arc<FeatureView> {
-        self.api.backends().registry.features(&self.caller.app.rights)
+        self.api.features_within(&self.caller.app, &self.selection)
     }
 
     /// Answers `resources/read`.

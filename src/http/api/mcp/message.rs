@@ -134,6 +134,14 @@ pub fn response(id: &str, result: &str) -> String {
 }
 
 impl<'a> Message<'a> {
+    /// The id of the request that an error of this message is for.
+    pub fn id(&self) -> &'a str {
+        match self {
+            Self::Request(request) => request.id,
+            Self::Notification(_) | Self::Response(..) => "null",
+        }
+    }
+
     pub fn read(text: &'a str) -> Replied<Self> {
         let whole: &RawValue = serde_json::from_str(text).map_err(|error| {
             RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, error.to_string())

@@ -19,7 +19,7 @@ const STATELESS: &str = "2026-07-28";
 const NEWEST_WITH_SESSIONS: &str = "2025-11-25";
 
 /// The member of `_meta` that names the revision of a request.
-pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The member of `_meta` that says what the client of a request can do.
 pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The methods whose subject a header repeats, and the parameter that names it.
@@ -36,6 +36,18 @@ pub(super) fn negotiated(requested: Option<&str>) -> &'static str {
 
 /// Set by `mantyx-bridge mcp`: the message came over stdio, where no headers repeat it.
 pub const STDIO: &str = "x-bridge-stdio";
+
+/// Whether a request begins a session. A client that has looked at `server/discover` may still
+/// choose a revision with sessions, and may name that one in `_meta`, too.
+pub(super) fn begins_session(request: &Request<'_>) -> bool {
+    request.method == "initialize" && !names_stateless(request)
+}
+
+/// Whether the body of a request names 2026-07-28.
+pub fn names_stateless(request: &Request<'_>) -> bool {
+    let version = request.meta(VERSION).map(|json| serde_json::from_str::<String>(json.get()));
+    version.is_some_and(|version| version.is_ok_and(|version| version == STATELESS))
+}
 
 /// Whether a request is one of 2026-07-28; otherwise it belongs to a session.
 ///

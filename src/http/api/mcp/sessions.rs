@@ -17,8 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::AskingCalls;
+use super::selection::{NarrowedRights, Selection};
 use super::{List, Modes};
 use crate::model::AppName;
+use crate::model::instructions::Informed;
 use crate::model::maps::HashMap;
 use crate::random;
 
@@ -40,6 +42,8 @@ const SWEEP: Duration = Duration::from_secs(10 * 60);
 pub struct McpSessions {
     sessions: Mutex<AllSessions>,
     pub(super) asking: Arc<AskingCalls>,
+    /// The rights of apps within the selections of clients.
+    pub(super) narrowed: NarrowedRights,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +72,10 @@ pub(super) struct Session {
     state: Mutex<State>,
     over: CancellationToken,
     pub lists: Arc<ClientLists>,
+    /// The backends that the client has chosen at its begin.
+    pub selection: Selection,
+    /// The servers whose instructions its searches have given it.
+    pub informed: Arc<Informed>,
     /// The questions that the client can put to its user.
     pub modes: Modes,
 }
@@ -108,7 +116,12 @@ struct AwaitedAnswer {
 
 impl McpSessions {
     /// Begins a session of `app`; returns its id. `None` if the app has too many that are in use.
-    pub(super) fn begin(&self, app: &AppName, modes: Modes) -> Option<String> {
+    pub(super) fn begin(
+        &self,
+        app: &AppName,
+        modes: Modes,
+        selection: Selection,
+    ) -> Option<String> {
         let id = random::unguessable().simple().to_string();
         let state = State {
             last_use: Instant::now(),
@@ -118,7 +131,8 @@ impl McpSessions {
             stream: None,
         };
         let (state, over) = (Mutex::new(state), CancellationToken::new());
-        let session = Session { state, over, lists: Arc::default(), modes };
+        let (lists, informed) = (Arc::default(), Arc::default());
+        let session = Session { state, over, lists, selection, informed, modes };
         let mut sessions = self.sessions.lock();
         sessions.sweep();
         let app_sessions = sessions.by_app.entry(app.clone()).or_default();
@@ -243,17 +257,19 @@ mod tests {
 
     use super::*;
 
+    /// Begins a session of `app`.
+    fn begin(sessions: &McpSessions, app: &AppName) -> Option<String> {
+        sessions.begin(app, Modes::default(), Selection::default())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_session_ends_when_it_was_not_used_for_a_day() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let (idle, used) = (
-            sessions.begin(&app, Modes::default()).unwrap(),
-            sessions.begin(&app, Modes::default()).unwrap(),
-        );
+        let (idle, used) = (begin(&sessions, &app).unwrap(), begin(&sessions, &app).unwrap());
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         tokio::time::advance(IDLE).await;
-        sessions.begin(&app, Modes::default()).unwrap();
+        begin(&sessions, &app).unwrap();
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some(), "it waits for a call");
         assert!(!call.is_cancelled());
@@ -263,15 +279,12 @@ mod tests {
     async fn session_beyond_the_limit_ends_the_oldest_that_is_not_in_use() {
         let sessions = McpSessions::default();
         let (app, other) = (AppName::from("a"), AppName::from("b"));
-        let of_other = sessions.begin(&other, Modes::default()).unwrap();
-        let (used, idle) = (
-            sessions.begin(&app, Modes::default()).unwrap(),
-            sessions.begin(&app, Modes::default()).unwrap(),
-        );
+        let of_other = begin(&sessions, &other).unwrap();
+        let (used, idle) = (begin(&sessions, &app).unwrap(), begin(&sessions, &app).unwrap());
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         for _ in 0..MAX {
             tokio::time::advance(Duration::from_secs(1)).await;
-            sessions.begin(&app, Modes::default()).unwrap();
+            begin(&sessions, &app).unwrap();
         }
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some() && !call.is_cancelled());
@@ -279,23 +292,23 @@ mod tests {
         for session in sessions.sessions.lock().by_app[&app].values() {
             session.begin_call("2").unwrap();
         }
-        assert_eq!(sessions.begin(&app, Modes::default()), None, "all are in use");
+        assert_eq!(begin(&sessions, &app), None, "all are in use");
     }
 
     #[tokio::test(start_paused = true)]
     async fn session_of_an_app_looks_at_none_of_another_for_a_while() {
         let sessions = McpSessions::default();
         let (app, other) = (AppName::from("a"), AppName::from("b"));
-        sessions.begin(&app, Modes::default()).unwrap();
-        let id = sessions.begin(&other, Modes::default()).unwrap();
+        begin(&sessions, &app).unwrap();
+        let id = begin(&sessions, &other).unwrap();
         let session = sessions.get(&id, &other).unwrap();
         {
             // A look at it would wait for this for ever.
             let _state = session.state.lock();
-            sessions.begin(&app, Modes::default()).unwrap();
+            begin(&sessions, &app).unwrap();
         }
         tokio::time::advance(IDLE).await;
-        sessions.begin(&app, Modes::default()).unwrap();
+        begin(&sessions, &app).unwrap();
         assert!(sessions.get(&id, &other).is_none(), "those that are old end nevertheless");
     }
 
@@ -303,7 +316,7 @@ mod tests {
     fn a_cancellation_may_overtake_its_request() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let session = sessions.get(&sessions.begin(&app, Modes::default()).unwrap(), &app).unwrap();
+        let session = sessions.get(&begin(&sessions, &app).unwrap(), &app).unwrap();
         for id in 0..=EARLY {
             session.cancel(&id.to_string());
         }
@@ -317,7 +330,7 @@ mod tests {
     fn a_session_belongs_to_its_app_and_an_id_to_one_call() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let id = sessions.begin(&app, Modes::default()).unwrap();
+        let id = begin(&sessions, &app).unwrap();
         assert!(sessions.get(&id, &AppName::from("b")).is_none());
         let session = sessions.get(&id, &app).unwrap();
         let call = session.begin_call("1").unwrap();

@@ -86,7 +86,7 @@ function drawTrust() {
     const found = one.findings.map((found) => {
       const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", still offered";
       const unseen = found.hidden.length ? make("span", "soft", ` with invisible characters: ${found.hidden.join(" ")}`) : null;
-      const name = found.tool === null ? make("span", "", "the card") : make("code", "", found.tool);
+      const name = found.tool === null ? make("span", "", `the ${found.subject}`) : make("code", "", found.tool);
       const made = make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), diff(found.diff),
         found.tool !== null && state.status?.operator ? make("p", "", acceptButton(`Accept ${found.tool}`, word, one, [found.tool])) : null);
       made.open = one.findings.length <= 20;

@@ -78,7 +78,7 @@ fn assert_free(table: &Table, name: &str, servers: [&str; 2], why: &str) {
 
 /// The names that a search of a run with this `table` finds.
 fn names_found(offer: &Offer, table: &Table) -> Vec<String> {
-    let answer = find(r#"{"query":"gauge hr page","limit":20}"#, offer, Some(table)).unwrap();
+    let answer = find(r#"{"query":"gauge hr page","limit":20}"#, offer, Some(table), None).unwrap();
     let members = Members::read(&answer).unwrap();
     let tools = members.array("tools").unwrap();
     tools.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()

@@ -101,6 +101,7 @@ fn dialer_of(server: &Server) -> McpDialer {
         oauth: None,
         tls: None,
         listen: true,
+        sessions: false,
     };
     let name = BackendName::parse("scripted").unwrap();
     let mut dialer = dialer(&name, &config, None, http_client::new());
@@ -125,6 +126,23 @@ async fn server_that_is_silent_at_discover_is_reached_by_initialize_and_remember
     }
     assert_eq!(server.count("server/discover"), 1, "it begins with what worked last");
     assert_eq!(dialer.memory.proposal(), Proposal::newest());
+}
+
+#[tokio::test]
+async fn server_of_which_sessions_are_wanted_is_not_asked_for_the_newer_revision() {
+    let server = server(|seen| {
+        if seen.is("server/discover") {
+            return seen.result(HELLO);
+        }
+        usual(seen, "s").unwrap_or_else(|| seen.result(HELLO))
+    })
+    .await;
+    let mut dialer = dialer_of(&server);
+    dialer.memory.wants_sessions = true;
+    for _ in 0..2 {
+        timeout(PATIENCE, dialer.dial()).await.expect("in time").expect("a connection");
+    }
+    assert_eq!((server.count("server/discover"), server.count("initialize")), (0, 2));
 }
 
 #[tokio::test]

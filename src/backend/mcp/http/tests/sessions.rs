@@ -101,6 +101,7 @@ async fn lost_session_that_looks_like_a_refused_token_replaces_no_token() {
             oauth: Some(OauthClient::Credentials(Arc::new(oauth))),
             tls: None,
             listen: false,
+            sessions: false,
         };
         let name = BackendName::parse("scripted").unwrap();
         let dialer = dialer(&name, &config, None, http_client::new());
