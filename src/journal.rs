@@ -379,9 +379,10 @@ impl Journal {
             Ok(Err(_)) | Err(_) => return KeptAnswer::First,
         };
         match first {
-            Some(Some(first)) => KeptAnswer::Superseded(first),
-            // The replica that drives the run now posts it.
-            Some(None) => KeptAnswer::NotOurs,
+            // The replica that drives the run now posts that one.
+            Some(Some(first)) if !first.is_empty() => KeptAnswer::Superseded(first),
+            // MANTYX waits for none.
+            Some(_) => KeptAnswer::NotOurs,
             None if needs_claim || closing.is_cancelled() || self.has_lost(key.slot) => {
                 KeptAnswer::NotOurs
             }
