@@ -43,7 +43,7 @@ use crate::audit::Audit;
 use crate::backend::calls::Backends;
 use crate::backend::registry::Registry;
 use crate::backend::seat::{InSeat, Seat};
-use crate::backend::{CallOutcome, McpClient};
+use crate::backend::{A2aClient, CallOutcome, McpClient};
 use crate::budget;
 use crate::config::App;
 use crate::journal::{Journal, room};
@@ -93,6 +93,8 @@ pub struct CalledBy {
     /// The run of another runtime.
     pub run: Option<CallingRun>,
     pub client: Option<Arc<McpClient>>,
+    /// An A2A client, whose message the call is.
+    pub a2a_client: Option<Arc<A2aClient>>,
 }
 
 impl Calls {
@@ -205,16 +207,24 @@ impl Calls {
         let offer = self.offer(app);
         let (call, route) = resolved(call, route.clone(), |name| offer.searched_route(name));
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route));
-        let patience = self.patience(&request.route, None);
+        // A client of A2A is told of the agent's task, and has no use for a first answer.
+        let is_message = by.a2a_client.is_some();
+        let patience = if is_message { None } else { self.patience(&request.route, None) };
         let mut keeping = self.keeping(app);
         if patience.is_none() {
             // The next process could not ask for the result, so this one waits for the call.
             keeping.leaving = CancellationToken::new();
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
-        let within = self.settings().within(patience.as_ref());
+        let settings = self.settings();
+        let within = if is_message {
+            settings.limits.pending_timeout
+        } else {
+            settings.within(patience.as_ref())
+        };
         let mut active_call = self.activate(request, trace, recorder, within);
         active_call.client = by.client;
+        active_call.a2a_client = by.a2a_client;
         let active = Arc::new(active_call);
         let outcome = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped

@@ -357,7 +357,7 @@ impl Runtime {
         if let Err(no_room) = arguments_held.resize(call.args.get().len()).await {
             return error(format!("The call was not made: {no_room}. Try again later."));
         }
-        let by = CalledBy { run: Some(run), client: None };
+        let by = CalledBy { run: Some(run), ..CalledBy::default() };
         let trace = self.runs.context.traces.context(None);
         let CallOutcome { answer, .. } =
             self.runs.calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;

@@ -15,7 +15,7 @@ use super::permission_check::PermissionCheck;
 use super::record::CallRecorder;
 use crate::backend::calls::CallContext;
 use crate::backend::seat::Seat;
-use crate::backend::{CallOutcome, Handle, McpClient, Question};
+use crate::backend::{A2aClient, CallOutcome, Handle, McpClient, Question};
 use crate::limits::counted::Counted;
 use crate::model::sentences;
 use crate::model::{CallRequest, Ending, Identity, RunKey, Table};
@@ -55,6 +55,8 @@ pub struct ActiveCall {
     pub scope: Option<RunScope>,
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
+    /// The A2A client whose message the call is, if it is one's.
+    pub a2a_client: Option<Arc<A2aClient>>,
     pub(super) observer: CallObserver,
     pub(super) permission_check: Arc<PermissionCheck>,
     /// The work that the call began in an earlier process, and the peer that has it.
@@ -96,6 +98,7 @@ impl Calls {
             request,
             scope: None,
             client: None,
+            a2a_client: None,
             observer,
             permission_check,
             handle,
@@ -126,6 +129,7 @@ impl ActiveCall {
             peer: self.peer.clone(),
             deadline: self.deadline,
             client: self.client.clone(),
+            a2a_client: self.a2a_client.clone(),
             person: Some(self.person.clone()),
             seat: Arc::clone(&self.seat),
         }

@@ -387,7 +387,7 @@ impl Api {
             Form::Loom(_) => Some(self.client_for_result(app)),
             Form::Api(_) => None,
         };
-        let by = CalledBy { run: form.run(&app.name), client };
+        let by = CalledBy { run: form.run(&app.name), client, a2a_client: None };
         let mut outcome =
             self.runs.calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =

@@ -34,7 +34,13 @@ impl Harness {
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
         self.runs
             .calls
-            .call_by_hand(&app, route, call, &Context::default(), CalledBy { run: None, client })
+            .call_by_hand(
+                &app,
+                route,
+                call,
+                &Context::default(),
+                CalledBy { client, ..CalledBy::default() },
+            )
             .await
     }
 }
