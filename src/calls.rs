@@ -50,9 +50,10 @@ use crate::journal::{Journal, room};
 use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
+use crate::model::rights::{CallRefusal, permission};
 use crate::model::sentences;
 use crate::model::{
-    AppName, BackendName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs,
+    AppName, BackendName, Call, CallRequest, CallingRun, Ending, Offer, Permission, Route, globs,
 };
 use crate::settings::Settings;
 use crate::traces::Context;
@@ -265,6 +266,22 @@ impl Calls {
         match self.app(app) {
             Some(app) => self.backends.registry.offer().seen_by(&app.rights),
             None => Arc::default(),
+        }
+    }
+
+    /// Whether `app` may ask the agent that `route` leads to about its tasks, by the configuration
+    /// of now. That needs no approval: the message that began the task had it.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    pub fn may_ask(&self, app: &App, route: &Route) -> Result<(), CallRefusal> {
+        let app = self.still(app).ok_or(CallRefusal::App)?;
+        let backend = self.backends.rules(&route.backend);
+        let rules = backend.as_ref().map(|backend| backend.rules());
+        match permission(Some(&app.rights), rules, route, "{}", true).0 {
+            Permission::Refused(refusal) => Err(refusal),
+            Permission::Given | Permission::Ask => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@ mod ask;
 mod backend_handle;
 mod connecting;
 mod failure;
-mod relay;
+pub mod relay;
 mod resend;
 mod switching;
 

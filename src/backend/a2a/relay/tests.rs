@@ -54,8 +54,7 @@ fn request_of_each_wire_is_that_of_its_client() {
             path: "tasks/a%2Fb:subscribe",
         },
     ] {
-        let encode =
-            |binding, generation| super::encode(&endpoint(binding, generation), &operation, "7");
+        let encode = |binding, generation| encode(&endpoint(binding, generation), &operation, "7");
         for (generation, method) in [Generation::V03, Generation::V10].into_iter().zip(methods) {
             let request = encode(A2aBinding::JsonRpc, generation);
             let text = request.body.expect("a body");
