@@ -386,6 +386,10 @@ impl Peer for A2aPeer {
         relay::wires(&self.current().links)
     }
 
+    fn has_conversation(&self, context: &str) -> bool {
+        self.settings.threads.has(context)
+    }
+
     async fn relay(&self, request: &RelayRequest) -> Called<RelayReply> {
         let links = Arc::clone(&self.current().links);
         relay::ask(&links, request).await

@@ -157,6 +157,12 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
+    /// Whether a call of the bridge, and no client of A2A, has begun the conversation `context` with
+    /// the agent.
+    fn has_conversation(&self, _context: &str) -> bool {
+        false
+    }
+
     /// Sends an agent the request of a client about a task that the agent has.
     async fn relay(&self, _request: &RelayRequest) -> Called<RelayReply> {
         Err(CallError::NotSent("it is no agent".to_owned()))

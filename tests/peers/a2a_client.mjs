@@ -41,6 +41,14 @@ function withoutIds(value) {
   return named;
 }
 
+// The SDK of 1.x fills a card in with empty members if it has converted it.
+const withoutEmpty = (value) => {
+  if (Array.isArray(value)) return value.map(withoutEmpty);
+  if (value === null || typeof value !== "object") return value;
+  const isEmpty = (one) => one === "" || one === undefined || (Array.isArray(one) && one.length === 0);
+  return Object.fromEntries(Object.entries(value).filter(([, one]) => !isEmpty(one)).map(([key, one]) => [key, withoutEmpty(one)]));
+};
+
 const part = (text) => (old ? { kind: "text", text } : { content: { $case: "text", value: text }, filename: "", mediaType: "", metadata: undefined });
 
 function request(text, ids = {}) {
@@ -101,4 +109,5 @@ const { value: begin } = await begun.next();
 await begun.return();
 const resubscribed = await all(client.resubscribeTask(about(idsOf(begin).taskId)));
 told.takenUp = resubscribed.at(-1);
-console.log(JSON.stringify(withoutIds({ card, told })));
+// Streams that were left would keep the process.
+process.stdout.write(JSON.stringify(withoutIds({ card: withoutEmpty(card), told })), () => process.exit(0));

@@ -59,6 +59,12 @@ fn without_address_and_security(mut card: Value) -> Value {
     card
 }
 
+/// Whether the agent has broken the connection off, as a2a-sdk 0.3 does in place of an error. The
+/// bridge says it by an error of the protocol.
+fn is_broken(told: &Value) -> bool {
+    told[0]["code"].is_null() && told[0]["status"] == 503
+}
+
 #[track_caller]
 fn assert_same(what: &str, mut direct: Value, mut through: Value) {
     for side in [&mut direct, &mut through] {
@@ -67,9 +73,13 @@ fn assert_same(what: &str, mut direct: Value, mut through: Value) {
     assert_eq!(direct["card"], through["card"], "{what}");
     let told = direct["told"].as_object().expect("what was told");
     for (key, expected) in told {
-        assert_eq!(*expected, through["told"][key], "{what}: {key}");
+        let outcome = &through["told"][key];
+        if is_broken(expected) {
+            assert!(outcome[0]["error"].is_string(), "{what}: {key}: {outcome}");
+        } else {
+            assert_eq!(expected, outcome, "{what}: {key}");
+        }
     }
-    assert_eq!(direct, through, "{what}");
 }
 
 #[tokio::test]
@@ -100,10 +110,12 @@ async fn javascript_clients_get_what_they_get_directly() {
     let new_arguments = &["--card", "1.0"][..];
     let new = (fetch::python(), "a2a_v1_agent.py", new_arguments, fetch::a2a_node_v1(), "1.0");
     for (interpreter, script, arguments, modules, version) in [old, new] {
+        // Over HTTP+JSON, a2a-js 0.3 cannot read the streams of a2a-sdk 0.3.
+        let bindings = if version == "0.3" { &[JSON_RPC][..] } else { &[JSON_RPC, HTTP_JSON] };
         let agent = a2a::start(interpreter, script, arguments).await;
         let front = Front::before(agent.url.as_str(), "", "").await;
         let bridge = format!("{}/a2a/hr", front.bridge.url());
-        for binding in [JSON_RPC, HTTP_JSON] {
+        for binding in bindings {
             let direct = node(&modules, version, agent.url.as_str(), binding, None);
             let token = token("a");
             let through = node(&modules, version, &bridge, binding, Some(&token));

@@ -121,6 +121,8 @@ impl Client {
         match self.whose(thing()).await? {
             Whose::Own => Ok(()),
             Whose::Anothers => Err(FrontError::not_found()),
+            // That of a run or a session, which may be another app's.
+            Whose::Unknown if self.is_of_a_call(context) => Err(FrontError::not_found()),
             Whose::Unknown => {
                 let app = &self.app.name;
                 self.api.runs.own_of_agent(vec![thing()], app, None).await;
@@ -131,6 +133,11 @@ impl Client {
                 }
             }
         }
+    }
+
+    fn is_of_a_call(&self, context: &str) -> bool {
+        let connection = self.api.backends().registry.connection(&self.agent.name);
+        connection.is_some_and(|connection| connection.peer.has_conversation(context))
     }
 
     /// Answers a message that was sent before, by what the journal keeps of it.
