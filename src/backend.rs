@@ -30,10 +30,10 @@ pub use self::diagnosis::Remark;
 pub use self::log::LiveRedaction;
 pub use self::outcome::{CallOutcome, Source};
 pub use self::peer::{
-    A2aClient, A2aWire, About, CallError, Called, Dial, ErrorReply, Generation, Handle,
-    MAX_QUESTION, McpClient, Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress,
-    Question, Recorder, RelayOperation, RelayReply, RelayRequest, Relayed, RelayedError,
-    RelayedResult, Reply, RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
+    A2aClient, A2aWire, About, AgentError, AgentEvent, AgentResult, CallError, Called, Dial,
+    ErrorReply, Generation, Handle, MAX_QUESTION, McpClient, Modes, NotRead, NotRecorded, Peer,
+    PeerError, PeerErrorKind, Progress, Question, Recorder, RelayOperation, RelayReply,
+    RelayRequest, Reply, RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ mod relay;
 pub use client::{McpClient, Modes, Question};
 pub use progress::{MAX_QUESTION, Progress, TASK_SILENCE};
 pub use relay::{
-    A2aClient, A2aWire, Generation, RelayOperation, RelayReply, RelayRequest, Relayed,
-    RelayedError, RelayedResult,
+    A2aClient, A2aWire, AgentError, AgentEvent, AgentResult, Generation, RelayOperation,
+    RelayReply, RelayRequest,
 };
 
 pub use crate::http_client::NotRead;
@@ -157,8 +157,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
-    /// Whether a call of the bridge, and no client of A2A, has begun the conversation `context` with
-    /// the agent.
+    /// Whether a call of the bridge, and no client of A2A, has begun the conversation `context`.
     fn has_conversation(&self, _context: &str) -> bool {
         false
     }

@@ -25,8 +25,7 @@ use crate::model::words::Words as _;
 use crate::journal::room;
 
 /// The most runs, the most sessions, and the most of what agents have made, of one app whose owner
-/// is remembered. An app
-/// that creates more pushes out its own, and never those of another.
+/// is remembered. An app that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
 /// About how many bytes an owner takes in addition to its names.
 const RECORD: usize = 200;

@@ -124,7 +124,7 @@ impl Events {
 
 fn piece(frame: &Frame) -> Piece {
     match frame.fields().data {
-        Some(data) if !data.trim().is_empty() => Piece::Data(data.into()),
+        Some(data) if !data.trim().is_empty() => Piece::Data(data),
         _ => Piece::Comment,
     }
 }

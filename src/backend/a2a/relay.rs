@@ -25,8 +25,8 @@ use super::update::{Event, Update};
 use super::wire::{self, Request};
 use super::{progress_text, update};
 use crate::backend::{
-    A2aClient, A2aWire, CallError, CallOutcome, Called, RelayOperation, RelayReply, RelayRequest,
-    Relayed, RelayedError, RelayedResult, ToolCall,
+    A2aClient, A2aWire, AgentError, AgentEvent, AgentResult, CallError, CallOutcome, Called,
+    RelayOperation, RelayReply, RelayRequest, ToolCall,
 };
 use crate::config::A2aBinding;
 use crate::http_client;
@@ -36,19 +36,19 @@ use crate::random;
 
 /// What an agent has replied.
 enum Opened {
-    One(Relayed),
-    Events(Box<RelayedEvents>),
+    One(AgentEvent),
+    Events(Box<AgentEvents>),
 }
 
 /// The events of a stream that is relayed.
-struct RelayedEvents {
+struct AgentEvents {
     events: Events,
     binding: A2aBinding,
 }
 
 /// What a stream brings next.
 enum Next {
-    Relayed(Relayed),
+    AgentEvent(AgentEvent),
     /// The agent lives, and says nothing.
     Comment,
 }
@@ -74,7 +74,7 @@ pub(super) async fn call(
     let (link, opened) = open_first(links, &client.request, call.trace.as_deref()).await?;
     let relay = CallRelay { link, client, call };
     match opened {
-        Opened::One(relayed) => relay.hand_over(relayed).await,
+        Opened::One(reply) => relay.hand_over(reply).await,
         Opened::Events(events) => relay.stream(*events).await,
     }
 }
@@ -83,20 +83,18 @@ pub(super) async fn call(
 pub(super) async fn ask(links: &Links, request: &RelayRequest) -> Called<RelayReply> {
     let (_, opened) = open_first(links, request, None).await?;
     Ok(match opened {
-        Opened::One(relayed) => RelayReply::One(relayed),
+        Opened::One(reply) => RelayReply::One(reply),
         Opened::Events(events) => {
-            let relayed = stream::unfold(Some(events), |events| async {
+            let reply = stream::unfold(Some(events), |events| async {
                 let mut open_events = events?;
                 match open_events.next().await {
-                    Ok(Some(Next::Relayed(relayed))) => {
-                        Some((Some(Ok(relayed)), Some(open_events)))
-                    }
+                    Ok(Some(Next::AgentEvent(reply))) => Some((Some(Ok(reply)), Some(open_events))),
                     Ok(Some(Next::Comment)) => Some((None, Some(open_events))),
                     Ok(None) => None,
                     Err(failure) => Some((Some(Err(failure.after_sending())), None)),
                 }
             });
-            RelayReply::Events(relayed.filter_map(async |next| next).boxed())
+            RelayReply::Events(reply.filter_map(async |next| next).boxed())
         }
     })
 }
@@ -143,23 +141,23 @@ async fn open(link: &Link, operation: &RelayOperation, trace: Option<&Trace>) ->
     let binding = endpoint.binding;
     if events::is_event_stream(&response) {
         let events = Events::new(binding, response);
-        return Ok(Opened::Events(Box::new(RelayedEvents { events, binding })));
+        return Ok(Opened::Events(Box::new(AgentEvents { events, binding })));
     }
     let media_type = http_client::media_type(response.headers()).to_owned();
     let body = http_client::body(response, MAX_REPLY).await.map_err(CallError::from)?;
     match own_error(binding, status, &body) {
-        Some(error) => Ok(Opened::One(Relayed::Error(error))),
+        Some(error) => Ok(Opened::One(AgentEvent::Error(error))),
         None => {
             let result = wire::decode(binding, status, &body);
             let json = result.map_err(|failure| failure.of_media_type(&media_type))?;
-            Ok(Opened::One(relayed(json)))
+            Ok(Opened::One(agent_event(json)))
         }
     }
 }
 
 /// The agent's own error in a response, if it is one. That of a server before the agent is none:
 /// the client would take the bridge's credential, which that server refuses, for its own.
-fn own_error(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Option<RelayedError> {
+fn own_error(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Option<AgentError> {
     if matches!(
         status,
         StatusCode::UNAUTHORIZED
@@ -180,23 +178,23 @@ fn own_error(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Option<Rel
     let is_refusal = status.is_client_error()
         || matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::SERVICE_UNAVAILABLE);
     let json = RawValue::from_string(text.to_owned()).ok()?;
-    Some(RelayedError { status, json, is_refusal })
+    Some(AgentError { status, json, is_refusal })
 }
 
-fn json_rpc_error(members: &Members<'_>, status: StatusCode) -> Option<RelayedError> {
+fn json_rpc_error(members: &Members<'_>, status: StatusCode) -> Option<AgentError> {
     let json = members.get("error").filter(|error| error.get() != "null")?;
     let code = Members::read(json.get())
         .ok()
         .and_then(|error| serde_json::from_str::<i64>(error.get("code")?.get()).ok());
     let internal = i64::from(error_code::INTERNAL_ERROR);
     let is_refusal = matches!(code, Some(-32768..=-32001)) && code != Some(internal);
-    Some(RelayedError { status, json: json.to_owned(), is_refusal })
+    Some(AgentError { status, json: json.to_owned(), is_refusal })
 }
 
 /// A result, and what the bridge reads of it.
-fn relayed(json: Box<RawValue>) -> Relayed {
+fn agent_event(json: Box<RawValue>) -> AgentEvent {
     let Ok(event) = update::read(&json) else {
-        return Relayed::Result(RelayedResult {
+        return AgentEvent::Result(AgentResult {
             json,
             task: None,
             context: None,
@@ -207,7 +205,7 @@ fn relayed(json: Box<RawValue>) -> Relayed {
     let state = status(&event).and_then(|status| string_member(status.get(), "state"));
     let is_settled = event.stage() != Stage::Unfinished;
     let Event { task_id: task, context_id: context, .. } = event;
-    Relayed::Result(RelayedResult { json, task, context, is_settled, state })
+    AgentEvent::Result(AgentResult { json, task, context, is_settled, state })
 }
 
 /// The `TaskStatus` that the event has.
@@ -219,7 +217,7 @@ fn status<'a>(event: &Event<'a>) -> Option<&'a RawValue> {
     }
 }
 
-impl RelayedEvents {
+impl AgentEvents {
     /// The next event, or a sign of life; `None` at the end of the stream.
     async fn next(&mut self) -> Exchanged<Option<Next>> {
         let data = match self.events.next_piece().await? {
@@ -231,19 +229,19 @@ impl RelayedEvents {
         let has_error = members.as_ref().and_then(|event| event.get("error"));
         let next = match (self.binding, members.as_ref(), has_error) {
             (A2aBinding::JsonRpc, Some(event), _) => {
-                json_rpc_error(event, StatusCode::OK).map(Relayed::Error)
+                json_rpc_error(event, StatusCode::OK).map(AgentEvent::Error)
             }
             (_, Some(_), Some(_)) => RawValue::from_string(data.clone()).ok().map(|json| {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Relayed::Error(RelayedError { status, json, is_refusal: false })
+                AgentEvent::Error(AgentError { status, json, is_refusal: false })
             }),
             _ => None,
         };
         match next {
-            Some(error) => Ok(Some(Next::Relayed(error))),
+            Some(error) => Ok(Some(Next::AgentEvent(error))),
             None => {
                 let json = wire::decode_event(self.binding, &data)?;
-                Ok(Some(Next::Relayed(relayed(json))))
+                Ok(Some(Next::AgentEvent(agent_event(json))))
             }
         }
     }
@@ -258,22 +256,22 @@ struct CallRelay<'a> {
 
 impl CallRelay<'_> {
     /// Hands the one reply over.
-    async fn hand_over(&self, relayed: Relayed) -> Called<CallOutcome> {
-        let outcome = self.outcome(&relayed);
-        self.give(relayed).await;
+    async fn hand_over(&self, reply: AgentEvent) -> Called<CallOutcome> {
+        let outcome = self.outcome(&reply);
+        self.give(reply).await;
         outcome
     }
 
     /// Hands over what a stream brings, until its end. If the stream breaks, the client is told,
     /// and asks for its task.
-    async fn stream(&self, mut events: RelayedEvents) -> Called<CallOutcome> {
+    async fn stream(&self, mut events: AgentEvents) -> Called<CallOutcome> {
         let mut last = Err(A2aFailure::unclear("its event stream has no event").after_sending());
         loop {
             match events.next().await {
                 Ok(Some(Next::Comment)) => self.call.progress.touch(),
-                Ok(Some(Next::Relayed(relayed))) => {
-                    last = self.outcome(&relayed);
-                    self.give(relayed).await;
+                Ok(Some(Next::AgentEvent(reply))) => {
+                    last = self.outcome(&reply);
+                    self.give(reply).await;
                 }
                 Ok(None) => return last,
                 Err(failure) => return Err(failure.after_sending()),
@@ -281,18 +279,18 @@ impl CallRelay<'_> {
         }
     }
 
-    async fn give(&self, relayed: Relayed) {
-        let relayed = relayed.without_secrets(&self.call.progress.removal);
+    async fn give(&self, reply: AgentEvent) {
+        let reply = reply.without_secrets(&self.call.progress.removal);
         // The receiver may have gone with its call; then the answer has no reader either.
-        self.client.events.send(relayed).await.ok();
+        self.client.events.send(reply).await.ok();
     }
 
     /// What a result says of the call, in a few words.
-    fn outcome(&self, relayed: &Relayed) -> Called<CallOutcome> {
+    fn outcome(&self, reply: &AgentEvent) -> Called<CallOutcome> {
         let ToolCall { progress, recorder, .. } = self.call;
-        let result = match relayed {
-            Relayed::Result(result) => result,
-            Relayed::Error(RelayedError { json, .. }) => {
+        let result = match reply {
+            AgentEvent::Result(result) => result,
+            AgentEvent::Error(AgentError { json, .. }) => {
                 progress.touch();
                 return Err(CallError::Refused(wire::cut(json.get())));
             }

@@ -55,10 +55,10 @@ impl Backends {
             pass.end(sign_of_read(&outcome));
         }
         match outcome.map_err(|failure| not_relayed(&failure, name, &removal))? {
-            RelayReply::One(relayed) => Ok(RelayReply::One(relayed.without_secrets(&removal))),
+            RelayReply::One(reply) => Ok(RelayReply::One(reply.without_secrets(&removal))),
             RelayReply::Events(events) => {
                 let cleaned =
-                    events.map(move |next| next.map(|relayed| relayed.without_secrets(&removal)));
+                    events.map(move |next| next.map(|reply| reply.without_secrets(&removal)));
                 let bounded = futures_util::stream::unfold(Some(cleaned), move |open| async move {
                     let mut open_events = open?;
                     match timeout(idle, open_events.next()).await {

@@ -57,14 +57,14 @@ pub enum RelayOperation {
 
 /// One answer of the agent, or one event of its stream.
 #[derive(Debug, Clone)]
-pub enum Relayed {
-    Result(RelayedResult),
-    Error(RelayedError),
+pub enum AgentEvent {
+    Result(AgentResult),
+    Error(AgentError),
 }
 
 /// A result, and what it is about.
 #[derive(Debug, Clone)]
-pub struct RelayedResult {
+pub struct AgentResult {
     pub json: Box<RawValue>,
     pub task: Option<String>,
     pub context: Option<String>,
@@ -76,7 +76,7 @@ pub struct RelayedResult {
 
 /// The agent's own error: the `error` of JSON-RPC, or the body of HTTP+JSON.
 #[derive(Debug, Clone)]
-pub struct RelayedError {
+pub struct AgentError {
     /// The status of HTTP+JSON.
     pub status: StatusCode,
     pub json: Box<RawValue>,
@@ -84,7 +84,7 @@ pub struct RelayedError {
     pub is_refusal: bool,
 }
 
-impl Relayed {
+impl AgentEvent {
     /// What the agent says, without what `redact` removes from it; an error also without secrets,
     /// as a server may repeat the token that it refuses.
     pub(in crate::backend) fn without_secrets(self, removal: &Removal) -> Self {
@@ -94,10 +94,10 @@ impl Relayed {
                 removal.redact.in_json(json, Part::Result, &mut count)
             })
         };
-        let relayed = match self {
+        let reply = match self {
             Self::Result(result) => {
                 let json = redacted(&result.json).unwrap_or(result.json);
-                Self::Result(RelayedResult { json, ..result })
+                Self::Result(AgentResult { json, ..result })
             }
             Self::Error(error) => {
                 let json = redacted(&error.json).unwrap_or(error.json);
@@ -105,25 +105,25 @@ impl Relayed {
                 // A number that is replaced by a text leaves a place without valid JSON.
                 let json =
                     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned());
-                Self::Error(RelayedError { json, ..error })
+                Self::Error(AgentError { json, ..error })
             }
         };
         removal.redacted.inc_by(count);
-        relayed
+        reply
     }
 }
 
 /// The reply to a request.
 #[derive(derive_more::Debug)]
 pub enum RelayReply {
-    One(Relayed),
+    One(AgentEvent),
     #[debug("Events")]
-    Events(BoxStream<'static, Result<Relayed, CallError>>),
+    Events(BoxStream<'static, Result<AgentEvent, CallError>>),
 }
 
 /// The client that has sent a message by a call: what it sends, and what takes the events.
 #[derive(Debug)]
 pub struct A2aClient {
     pub request: RelayRequest,
-    pub events: mpsc::Sender<Relayed>,
+    pub events: mpsc::Sender<AgentEvent>,
 }

@@ -1,6 +1,8 @@
-//! `/a2a`: the agents of the bridge, for clients of A2A. `/a2a/NAME` is one agent: its card has the
-//! bridge's address, and its requests are relayed in the client's own wire. A message is a call, and
-//! takes the way of all calls: rights, approvals, quotas, breaker, audit.
+//! `/a2a`: the agents of the bridge, for clients of A2A.
+//!
+//! `/a2a/NAME` is one agent. Its card has the bridge's address, and its requests are relayed in the
+//! client's own wire. A message is a call, and takes the way of all calls: rights, approvals,
+//! quotas, breaker, audit.
 //!
 //! docs/design/a2a.md says what it is not, and how it came about.
 //!
@@ -24,7 +26,7 @@ use serde_json::json;
 
 use self::card::CardView;
 use self::error::{FrontError, ReplyForm};
-use self::path::{Asked, Operation};
+use self::path::{FrontPath, Operation};
 use self::request::{FrontRequest, RpcCall};
 use super::{Api, ApiRequest, App, Body, HandlerResult, MAX_CALL, no_backend, proxy, response};
 use crate::backend::{A2aWire, Generation};
@@ -63,10 +65,10 @@ impl Api {
     pub(super) async fn a2a(&self, incoming: ApiRequest) -> HandlerResult {
         let request = &incoming.request;
         match path::read(request.method(), request.uri().path()) {
-            Some(Asked::Agents) => self.a2a_agents(&incoming).await,
-            Some(Asked::Card) => self.a2a_card(&incoming),
-            Some(Asked::JsonRpc) => self.a2a_rpc(incoming).await,
-            Some(Asked::Rest(generation, operation)) => {
+            Some(FrontPath::Agents) => self.a2a_agents(&incoming).await,
+            Some(FrontPath::Card) => self.a2a_card(&incoming),
+            Some(FrontPath::JsonRpc) => self.a2a_rpc(incoming).await,
+            Some(FrontPath::Rest(generation, operation)) => {
                 self.a2a_rest(incoming, generation, operation).await
             }
             None => Err(response::error(

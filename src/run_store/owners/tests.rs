@@ -166,7 +166,7 @@ fn days(days: u64) -> Millis {
 }
 
 #[test]
-fn what_an_agent_has_made_belongs_to_the_first_app() {
+fn task_of_an_agent_belongs_to_the_first_app() {
     let mut owners = Owners::default();
     let by = |message: &str| How::OfMessage(message.to_owned());
     owners.own(task("t"), &"a".into(), by("m"), 1).expect("nobody has it");
@@ -179,7 +179,8 @@ fn what_an_agent_has_made_belongs_to_the_first_app() {
     owners.own(context(), &"a".into(), How::Attached, 2).expect_err("it is another's");
     owners.own(task("u"), &"a".into(), by("o"), 3).expect("nobody has it");
     let tasks = |app: &str| -> Vec<(String, Option<String>)> {
-        let tasks = owners.tasks(&agent(), &app.into());
+        let (agent, app) = (agent(), AppName::from(app));
+        let tasks = owners.tasks(&agent, &app);
         tasks.map(|(id, message)| (id.to_owned(), message.map(str::to_owned))).collect()
     };
     let listed = |id: &str, message: &str| (id.to_owned(), Some(message.to_owned()));
@@ -188,7 +189,7 @@ fn what_an_agent_has_made_belongs_to_the_first_app() {
 }
 
 #[test]
-fn what_an_agent_has_made_is_forgotten_a_month_after_its_last_use() {
+fn task_of_an_agent_is_forgotten_a_month_after_its_last_use() {
     let mut owners = Owners::default();
     for id in ["used", "unused"] {
         owners

@@ -1,5 +1,5 @@
-//! The official clients of A2A, of both generations and languages: what they get through the
-//! bridge is what they get directly.
+//! The official clients of A2A, of both generations and languages: what they get through the bridge
+//! is what they get directly.
 
 use std::path::PathBuf;
 

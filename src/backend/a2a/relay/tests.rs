@@ -124,7 +124,7 @@ fn result_says_what_it_is_about() {
         (r#"{"artifactUpdate":{"taskId":"t","artifact":{}}}"#, Some("t"), None, false),
         (r#"{"x":1}"#, None, None, false),
     ] {
-        let Relayed::Result(result) = relayed(raw(text)) else { panic!("{text}") };
+        let AgentEvent::Result(result) = agent_event(raw(text)) else { panic!("{text}") };
         assert_eq!(result.task.as_deref(), task, "{text}");
         assert_eq!(result.context.as_deref(), context, "{text}");
         assert_eq!(result.is_settled, is_settled, "{text}");

@@ -1,5 +1,4 @@
-//! Errors of the front in the words of A2A, and the forms that errors and results have in each wire.
-//! Pure.
+//! Errors of the front in the words of A2A, and the forms of errors and results in each wire. Pure.
 //!
 //! Must not: change what an agent says.
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::backend::calls::relay::NotRelayed;
-use crate::backend::{Generation, RelayedError};
+use crate::backend::{AgentError, Generation};
 use crate::model::Ending;
 use crate::model::form::without_lone_surrogates;
 use crate::model::json::one_line;
@@ -139,7 +138,7 @@ impl ReplyForm {
     }
 
     /// The agent's own error, and the status of the response.
-    pub(super) fn agent_error(&self, error: &RelayedError) -> (StatusCode, Vec<u8>) {
+    pub(super) fn agent_error(&self, error: &AgentError) -> (StatusCode, Vec<u8>) {
         let json = without_lone_surrogates(error.json.get());
         match self {
             Self::JsonRpc { id } => {
@@ -235,7 +234,7 @@ mod tests {
     fn error_of_the_agent_passes_as_it_came() {
         let json =
             RawValue::from_string(r#"{"code":-32001,"data":[1.0]}"#.to_owned()).expect("JSON");
-        let error = RelayedError { status: StatusCode::NOT_FOUND, json, is_refusal: true };
+        let error = AgentError { status: StatusCode::NOT_FOUND, json, is_refusal: true };
         let [rpc, old, new] = forms().map(|form| {
             let (status, text) = form.agent_error(&error);
             (status.as_u16(), String::from_utf8(text).expect("text"))

@@ -168,7 +168,7 @@ impl TaskParams {
 /// The members of an object, of which some are read by the bridge.
 struct Guarded<'a> {
     /// Those that it reads, each under the protocol's own name.
-    known: Vec<(&'static str, &'a RawValue)>,
+    guarded: Vec<(&'static str, &'a RawValue)>,
     others: Vec<(String, &'a RawValue)>,
 }
 
@@ -177,7 +177,7 @@ impl<'a> Guarded<'a> {
         let members = Members::read_at_most(text, MAX_MEMBERS).map_err(|_unread| {
             FrontError::invalid_params(format!("{what} must be a JSON object of few members."))
         })?;
-        let (mut known, mut others) = (Vec::new(), Vec::new());
+        let (mut guarded, mut others) = (Vec::new(), Vec::new());
         for (key, value) in members.0 {
             let Some(name) = names.iter().find(|name| plain(name) == plain(&key)) else {
                 others.push((key.into_owned(), value));
@@ -187,18 +187,18 @@ impl<'a> Guarded<'a> {
                 let why = format!("{what} has the member `{key}`; write it `{name}`.");
                 return Err(FrontError::invalid_params(why));
             }
-            if known.iter().any(|(earlier, _)| earlier == name) {
+            if guarded.iter().any(|(earlier, _)| earlier == name) {
                 let why = format!("{what} has the member `{name}` twice.");
                 return Err(FrontError::invalid_params(why));
             }
-            known.push((*name, value));
+            guarded.push((*name, value));
         }
-        known.retain(|(_, value)| value.get() != "null");
-        Ok(Self { known, others })
+        guarded.retain(|(_, value)| value.get() != "null");
+        Ok(Self { guarded, others })
     }
 
     fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        self.guarded.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
     /// The names of the members that the bridge does not read.
@@ -239,9 +239,9 @@ impl<'a> Guarded<'a> {
 
     /// The object with the protocol's names; all else as it was written.
     fn text(&self) -> String {
-        let known = self.known.iter().map(|(name, value)| (*name, value.get()));
+        let guarded = self.guarded.iter().map(|(name, value)| (*name, value.get()));
         let others = self.others.iter().map(|(key, value)| (key.as_str(), value.get()));
-        let members = known.chain(others).map(|(key, value)| format!("{}:{value}", quoted(key)));
+        let members = guarded.chain(others).map(|(key, value)| format!("{}:{value}", quoted(key)));
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     }
 }
@@ -273,11 +273,7 @@ fn arguments(message: &Guarded<'_>, outer: &Guarded<'_>) -> Result<Box<RawValue>
         for part in parts {
             // Of two texts in one part, the rules would read one and the agent the other.
             match Guarded::read(part.get(), "A part", &["text"])?.get("text") {
-                Some(text) => {
-                    texts.push(serde_json::from_str::<String>(text.get()).map_err(|_no_text| {
-                        FrontError::invalid_params("The `text` of a part must be a string.")
-                    })?)
-                }
+                Some(text) => texts.push(part_text(text)?),
                 None => others.push(part.get()),
             }
         }
@@ -298,6 +294,11 @@ fn arguments(message: &Guarded<'_>, outer: &Guarded<'_>) -> Result<Box<RawValue>
         members.push(("metadata".to_owned(), format!("[{}]", metadata.join(","))));
     }
     object(members)
+}
+
+fn part_text(text: &RawValue) -> Result<String, FrontError> {
+    let why = "The `text` of a part must be a string.";
+    serde_json::from_str(text.get()).map_err(|_no_text| FrontError::invalid_params(why))
 }
 
 fn object(members: Vec<(String, String)>) -> Result<Box<RawValue>, FrontError> {

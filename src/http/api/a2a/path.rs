@@ -10,7 +10,7 @@ use crate::http::proxy::path::decoded;
 
 /// What a request to the front asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum FrontPath {
     /// The agents of the app.
     Agents,
     Card,
@@ -46,21 +46,23 @@ pub(super) enum RpcMethod {
 }
 
 /// Reads a path below `/a2a`; `None` if it means nothing.
-pub(super) fn read(method: &Method, path: &str) -> Option<Asked> {
+pub(super) fn read(method: &Method, path: &str) -> Option<FrontPath> {
     let segments: Vec<String> =
         path.split('/').skip(3).filter(|segment| !segment.is_empty()).map(decoded).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let is_get = matches!(*method, Method::GET | Method::HEAD);
     match segments.as_slice() {
-        [] if path.split('/').nth(2).is_none_or(str::is_empty) => is_get.then_some(Asked::Agents),
-        [] => (*method == Method::POST).then_some(Asked::JsonRpc),
-        [".well-known", "agent-card.json" | "agent.json"] if is_get => Some(Asked::Card),
-        ["v1", "card"] if is_get => Some(Asked::Rest(Generation::V03, Operation::ExtendedCard)),
-        ["extendedAgentCard"] if is_get => {
-            Some(Asked::Rest(Generation::V10, Operation::ExtendedCard))
+        [] if path.split('/').nth(2).is_none_or(str::is_empty) => {
+            is_get.then_some(FrontPath::Agents)
         }
-        ["v1", rest @ ..] => Some(Asked::Rest(Generation::V03, operation(method, rest)?)),
-        rest => Some(Asked::Rest(Generation::V10, operation(method, rest)?)),
+        [] => (*method == Method::POST).then_some(FrontPath::JsonRpc),
+        [".well-known", "agent-card.json" | "agent.json"] if is_get => Some(FrontPath::Card),
+        ["v1", "card"] if is_get => Some(FrontPath::Rest(Generation::V03, Operation::ExtendedCard)),
+        ["extendedAgentCard"] if is_get => {
+            Some(FrontPath::Rest(Generation::V10, Operation::ExtendedCard))
+        }
+        ["v1", rest @ ..] => Some(FrontPath::Rest(Generation::V03, operation(method, rest)?)),
+        rest => Some(FrontPath::Rest(Generation::V10, operation(method, rest)?)),
     }
 }
 
@@ -123,44 +125,48 @@ mod tests {
         use Generation::{V03, V10};
         let task = || "a/b".to_owned();
         for (method, path, asked) in [
-            (Method::GET, "/a2a", Some(Asked::Agents)),
-            (Method::GET, "/a2a/", Some(Asked::Agents)),
-            (Method::POST, "/a2a/hr", Some(Asked::JsonRpc)),
-            (Method::POST, "/a2a/hr/", Some(Asked::JsonRpc)),
+            (Method::GET, "/a2a", Some(FrontPath::Agents)),
+            (Method::GET, "/a2a/", Some(FrontPath::Agents)),
+            (Method::POST, "/a2a/hr", Some(FrontPath::JsonRpc)),
+            (Method::POST, "/a2a/hr/", Some(FrontPath::JsonRpc)),
             (Method::GET, "/a2a/hr", None),
-            (Method::GET, "/a2a/hr/.well-known/agent-card.json", Some(Asked::Card)),
-            (Method::HEAD, "/a2a/hr/.well-known/agent.json", Some(Asked::Card)),
+            (Method::GET, "/a2a/hr/.well-known/agent-card.json", Some(FrontPath::Card)),
+            (Method::HEAD, "/a2a/hr/.well-known/agent.json", Some(FrontPath::Card)),
             (Method::POST, "/a2a/hr/.well-known/agent.json", None),
-            (Method::POST, "/a2a/hr/v1/message:send", Some(Asked::Rest(V03, Operation::Send))),
-            (Method::POST, "/a2a/hr/message:stream", Some(Asked::Rest(V10, Operation::Stream))),
-            (Method::POST, "/a2a/hr/message%3Astream", Some(Asked::Rest(V10, Operation::Stream))),
+            (Method::POST, "/a2a/hr/v1/message:send", Some(FrontPath::Rest(V03, Operation::Send))),
+            (Method::POST, "/a2a/hr/message:stream", Some(FrontPath::Rest(V10, Operation::Stream))),
+            (
+                Method::POST,
+                "/a2a/hr/message%3Astream",
+                Some(FrontPath::Rest(V10, Operation::Stream)),
+            ),
             (Method::GET, "/a2a/hr/message:stream", None),
             (
                 Method::GET,
                 "/a2a/hr/v1/tasks/a%2Fb",
-                Some(Asked::Rest(V03, Operation::GetTask(task()))),
+                Some(FrontPath::Rest(V03, Operation::GetTask(task()))),
             ),
             (
                 Method::POST,
                 "/a2a/hr/tasks/a%2Fb:cancel",
-                Some(Asked::Rest(V10, Operation::CancelTask(task()))),
+                Some(FrontPath::Rest(V10, Operation::CancelTask(task()))),
             ),
             (
                 Method::GET,
                 "/a2a/hr/tasks/a%2Fb:subscribe",
-                Some(Asked::Rest(V10, Operation::Subscribe(task()))),
+                Some(FrontPath::Rest(V10, Operation::Subscribe(task()))),
             ),
-            (Method::GET, "/a2a/hr/tasks", Some(Asked::Rest(V10, Operation::ListTasks))),
-            (Method::GET, "/a2a/hr/v1/card", Some(Asked::Rest(V03, Operation::ExtendedCard))),
+            (Method::GET, "/a2a/hr/tasks", Some(FrontPath::Rest(V10, Operation::ListTasks))),
+            (Method::GET, "/a2a/hr/v1/card", Some(FrontPath::Rest(V03, Operation::ExtendedCard))),
             (
                 Method::GET,
                 "/a2a/hr/extendedAgentCard",
-                Some(Asked::Rest(V10, Operation::ExtendedCard)),
+                Some(FrontPath::Rest(V10, Operation::ExtendedCard)),
             ),
             (
                 Method::POST,
                 "/a2a/hr/v1/tasks/t/pushNotificationConfigs",
-                Some(Asked::Rest(V03, Operation::Push)),
+                Some(FrontPath::Rest(V03, Operation::Push)),
             ),
             (Method::GET, "/a2a/hr/else", None),
         ] {

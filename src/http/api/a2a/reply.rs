@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::error::{FrontError, ReplyForm};
-use crate::backend::{Relayed, RelayedResult};
+use crate::backend::{AgentEvent, AgentResult};
 use crate::budget::{Budget, Held};
 use crate::http::{Body, response};
 use crate::model::AppName;
@@ -27,20 +27,20 @@ const PING: &[u8] = b": ping\n\n";
 #[derive(Debug)]
 pub(super) enum Item {
     /// With what counts its bytes for the app.
-    Relayed(Relayed, Held),
+    AgentEvent(AgentEvent, Held),
     Failed(FrontError),
 }
 
 impl Item {
     /// What the agent says, counted for `app`: its text, and the response that is made of it.
-    pub(super) async fn counted(relayed: Relayed, app: &AppName) -> Self {
-        let size = match &relayed {
-            Relayed::Result(RelayedResult { json, .. }) => json.get().len(),
-            Relayed::Error(error) => error.json.get().len(),
+    pub(super) async fn counted(reply: AgentEvent, app: &AppName) -> Self {
+        let size = match &reply {
+            AgentEvent::Result(AgentResult { json, .. }) => json.get().len(),
+            AgentEvent::Error(error) => error.json.get().len(),
         };
         let mut held = Budget::of_process().hold_for(Some(app.clone()));
         match held.resize(2 * size).await {
-            Ok(()) => Self::Relayed(relayed, held),
+            Ok(()) => Self::AgentEvent(reply, held),
             Err(no_room) => Self::Failed(FrontError::busy(format!(
                 "{no_room}: the agent's answer was not kept. Ask for its task."
             ))),
@@ -48,17 +48,17 @@ impl Item {
     }
 
     pub(super) fn is_error(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Relayed(Relayed::Error(_), _))
+        matches!(self, Self::Failed(_) | Self::AgentEvent(AgentEvent::Error(_), _))
     }
 
     /// The text, and the status of a response that has it alone.
     fn text(self, form: &ReplyForm) -> (StatusCode, Vec<u8>, Option<Held>) {
         match self {
-            Self::Relayed(Relayed::Result(RelayedResult { json, .. }), held) => {
+            Self::AgentEvent(AgentEvent::Result(AgentResult { json, .. }), held) => {
                 let text = in_place_if_large(json.get().len(), || form.result(json.get()));
                 (StatusCode::OK, text, Some(held))
             }
-            Self::Relayed(Relayed::Error(error), held) => {
+            Self::AgentEvent(AgentEvent::Error(error), held) => {
                 let (status, text) = form.agent_error(&error);
                 (status, text, Some(held))
             }
@@ -114,8 +114,8 @@ pub(super) fn events(
     response::events(written)
 }
 
-/// The stream that begins with `first`. Over HTTP+JSON, an error in the place of the first event
-/// is a response of its own, as agents answer; clients of JSON-RPC read errors in the stream.
+/// The stream that begins with `first`. Over HTTP+JSON, an error in the place of the first event is
+/// a response for itself, as agents answer; clients of JSON-RPC read errors in the stream.
 pub(super) fn events_after(
     form: ReplyForm,
     first: Item,

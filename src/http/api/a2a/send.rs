@@ -1,6 +1,6 @@
-//! Messages: each is one call, on the way of all calls, in a task of the daemon that reads the
-//! agent's reply to its end. The client gets what the agent says while it listens; one that has hung
-//! up asks for its task later.
+//! Messages. Each is one call, on the way of all calls. A task of the daemon reads the agent's
+//! reply to its end, and hands it to the client while that listens. A client that has hung up asks
+//! for its task later.
 //!
 //! A message is sent once. Its id is in the journal before it is sent, and the task's owner before
 //! the client learns of the task. So a message that comes again, also after a crash, is answered
@@ -25,8 +25,8 @@ use super::error::FrontError;
 use super::message::SentMessage;
 use super::reply::{self, Item, PING_EVERY};
 use crate::backend::{
-    A2aClient, Generation, RelayOperation, RelayReply, RelayRequest, Relayed, RelayedError,
-    RelayedResult,
+    A2aClient, AgentError, AgentEvent, AgentResult, Generation, RelayOperation, RelayReply,
+    RelayRequest,
 };
 use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
@@ -61,7 +61,7 @@ impl KeptReply {
         serde_json::to_vec(self).expect("a reply is always JSON").into()
     }
 
-    fn agent_error(error: &RelayedError) -> Self {
+    fn agent_error(error: &AgentError) -> Self {
         Self::AgentError(error.status.as_u16(), error.json.clone())
     }
 }
@@ -110,8 +110,8 @@ impl Client {
     }
 
     /// Refuses ids of other apps, and of none: the agent would know them, as to the agent all apps
-    /// are one client. A conversation that the bridge does not know is one that this client
-    /// begins, and is the app's from now on.
+    /// are one client. A conversation that the bridge does not know is one that this client begins,
+    /// and is the app's from now on.
     async fn check_ids(&self, message: &SentMessage) -> Result<(), FrontError> {
         for task in message.task.iter().chain(&message.references) {
             self.check_task(task).await?;
@@ -169,20 +169,15 @@ impl Client {
         let item = match kept {
             Some(KeptReply::Task(task)) => return self.answer_with_task(task, is_stream).await,
             Some(KeptReply::Result(json)) => {
-                let result = RelayedResult {
-                    json,
-                    task: None,
-                    context: None,
-                    is_settled: true,
-                    state: None,
-                };
-                Item::counted(Relayed::Result(result), &self.app.name).await
+                let result =
+                    AgentResult { json, task: None, context: None, is_settled: true, state: None };
+                Item::counted(AgentEvent::Result(result), &self.app.name).await
             }
             Some(KeptReply::AgentError(status, json)) => {
                 let status =
                     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let error = RelayedError { status, json, is_refusal: true };
-                Item::counted(Relayed::Error(error), &self.app.name).await
+                let error = AgentError { status, json, is_refusal: true };
+                Item::counted(AgentEvent::Error(error), &self.app.name).await
             }
             Some(KeptReply::Error(error)) => Item::Failed(error),
             None => {
@@ -208,7 +203,7 @@ impl Client {
     async fn answer_with_task(self, task: String, is_stream: bool) -> Response<Body> {
         let operation = RelayOperation::GetTask { task: task.clone(), history_length: None };
         let result = match self.ask_about(&task, operation).await {
-            Ok(RelayReply::One(Relayed::Result(result))) => result,
+            Ok(RelayReply::One(AgentEvent::Result(result))) => result,
             Ok(RelayReply::One(error)) => {
                 let item = Item::counted(error, &self.app.name).await;
                 return self.one(item, is_stream);
@@ -220,7 +215,7 @@ impl Client {
         };
         let is_settled = result.is_settled;
         let json = self.as_reply(result.json);
-        let result = Relayed::Result(RelayedResult { json, task: None, context: None, ..result });
+        let result = AgentEvent::Result(AgentResult { json, task: None, context: None, ..result });
         let first = Item::counted(result, &self.app.name).await;
         if !is_stream || is_settled {
             return self.one(first, is_stream);
@@ -291,22 +286,22 @@ impl MessageRelay {
         let outcome = loop {
             tokio::select! {
                 biased;
-                Some(relayed) = events.recv() => self.take(relayed).await,
+                Some(reply) = events.recv() => self.take(reply).await,
                 outcome = &mut calling => break outcome,
             }
         };
-        while let Ok(relayed) = events.try_recv() {
-            self.take(relayed).await;
+        while let Ok(reply) = events.try_recv() {
+            self.take(reply).await;
         }
         self.end(outcome.ending, &outcome.answer).await;
     }
 
     /// Takes what the agent says: its ids get their owner, then the client gets it.
-    async fn take(&mut self, relayed: Relayed) {
-        self.has_error = matches!(relayed, Relayed::Error(_));
+    async fn take(&mut self, reply: AgentEvent) {
+        self.has_error = matches!(reply, AgentEvent::Error(_));
         let (app, agent) = (self.client.app.name.clone(), self.client.agent.name.clone());
-        let kept = match &relayed {
-            Relayed::Result(RelayedResult { json, task, context, .. }) => {
+        let kept = match &reply {
+            AgentEvent::Result(AgentResult { json, task, context, .. }) => {
                 let task_thing = task.iter().map(|id| AgentThing::task(&agent, id));
                 let context_thing = context.iter().map(|id| AgentThing::context(&agent, id));
                 let things = task_thing.chain(context_thing).collect();
@@ -318,12 +313,12 @@ impl MessageRelay {
                 })
             }
             // The agent has refused the message, so that it may be sent again.
-            Relayed::Error(error) if error.is_refusal => Err(KeptReply::agent_error(error)),
-            Relayed::Error(error) => Ok(KeptReply::agent_error(error)),
+            AgentEvent::Error(error) if error.is_refusal => Err(KeptReply::agent_error(error)),
+            AgentEvent::Error(error) => Ok(KeptReply::agent_error(error)),
         };
         self.keep(kept);
         if self.items.is_some() {
-            let item = Item::counted(relayed, &app).await;
+            let item = Item::counted(reply, &app).await;
             self.give(item).await;
         }
     }

@@ -16,7 +16,9 @@ use super::message::TaskParams;
 use super::reply::{self, Item};
 use super::request::ListParams;
 use crate::backend::peer::ReadPermission;
-use crate::backend::{CallError, RelayOperation, RelayReply, RelayRequest, Relayed, RelayedResult};
+use crate::backend::{
+    AgentEvent, AgentResult, CallError, RelayOperation, RelayReply, RelayRequest,
+};
 use crate::http::Body;
 use crate::model::json::quoted;
 use crate::model::{AppName, Members};
@@ -89,8 +91,8 @@ impl Client {
         let operation = RelayOperation::Subscribe { task: task.clone() };
         match self.ask(operation).await {
             Ok(RelayReply::Events(events)) => about(task, app, events).boxed(),
-            Ok(RelayReply::One(relayed)) => {
-                about(task, app, stream::iter([Ok(relayed)]).boxed()).boxed()
+            Ok(RelayReply::One(reply)) => {
+                about(task, app, stream::iter([Ok(reply)]).boxed()).boxed()
             }
             Err(error) => stream::iter([Item::Failed(error)]).boxed(),
         }
@@ -99,9 +101,9 @@ impl Client {
     /// The agent's reply to a request about a task of the app.
     async fn item_about(&self, task: &str, operation: RelayOperation) -> Item {
         match self.ask_about(task, operation).await {
-            Ok(RelayReply::One(relayed)) => Item::counted(relayed, &self.app.name).await,
+            Ok(RelayReply::One(reply)) => Item::counted(reply, &self.app.name).await,
             Ok(RelayReply::Events(mut events)) => match events.next().await {
-                Some(Ok(relayed)) => Item::counted(relayed, &self.app.name).await,
+                Some(Ok(reply)) => Item::counted(reply, &self.app.name).await,
                 _ => Item::Failed(FrontError::busy("The agent's reply broke off.")),
             },
             Err(error) => Item::Failed(error),
@@ -117,7 +119,7 @@ impl Client {
         self.check_task(task).await?;
         let reply = self.ask(operation).await?;
         match &reply {
-            RelayReply::One(Relayed::Result(RelayedResult { task: about, .. }))
+            RelayReply::One(AgentEvent::Result(AgentResult { task: about, .. }))
                 if about.as_deref() != Some(task) =>
             {
                 Err(FrontError::other_task())
@@ -130,8 +132,8 @@ impl Client {
         let Self { api, app, agent, wire, .. } = self;
         let _permit = api.runs.calls.permit(&app.name).await.map_err(FrontError::busy)?;
         let request = RelayRequest { wire: *wire, operation };
-        let relayed = api.backends().relay(&app.name, &agent.name, &request, self.permission());
-        relayed.await.map_err(|failure| FrontError::not_relayed(&failure))
+        let reply = api.backends().relay(&app.name, &agent.name, &request, self.permission());
+        reply.await.map_err(|failure| FrontError::not_relayed(&failure))
     }
 
     /// Whether the app may ask the agent, at each moment of asking.
@@ -147,14 +149,9 @@ impl Client {
         let item = match self.task_list(&params).await {
             Ok(list) => {
                 let json = RawValue::from_string(list).expect("a list of JSON is JSON");
-                let result = RelayedResult {
-                    json,
-                    task: None,
-                    context: None,
-                    is_settled: true,
-                    state: None,
-                };
-                Item::counted(Relayed::Result(result), &self.app.name).await
+                let result =
+                    AgentResult { json, task: None, context: None, is_settled: true, state: None };
+                Item::counted(AgentEvent::Result(result), &self.app.name).await
             }
             Err(error) => Item::Failed(error),
         };
@@ -178,7 +175,7 @@ impl Client {
             last = Some(task);
             let (id, history_length) = (task.clone(), params.history_length);
             let operation = RelayOperation::GetTask { task: id, history_length };
-            let RelayReply::One(Relayed::Result(result)) = self.ask(operation).await? else {
+            let RelayReply::One(AgentEvent::Result(result)) = self.ask(operation).await? else {
                 continue;
             };
             if params.shows(&result) && result.task.as_ref() == Some(task) {
@@ -200,7 +197,7 @@ impl Client {
 }
 
 impl ListParams {
-    fn shows(&self, task: &RelayedResult) -> bool {
+    fn shows(&self, task: &AgentResult) -> bool {
         let is_in_context = match &self.context {
             Some(context) => task.context.as_ref() == Some(context),
             None => true,
@@ -225,16 +222,16 @@ impl ListParams {
 fn about(
     task: String,
     app: AppName,
-    events: BoxStream<'static, Result<Relayed, CallError>>,
+    events: BoxStream<'static, Result<AgentEvent, CallError>>,
 ) -> impl Stream<Item = Item> + Send {
     events.then(move |next| {
         let (task, app) = (task.clone(), app.clone());
         async move {
             match next {
-                Ok(Relayed::Result(RelayedResult { task: Some(other), .. })) if other != task => {
+                Ok(AgentEvent::Result(AgentResult { task: Some(other), .. })) if other != task => {
                     Item::Failed(FrontError::other_task())
                 }
-                Ok(relayed) => Item::counted(relayed, &app).await,
+                Ok(reply) => Item::counted(reply, &app).await,
                 Err(_broken) => Item::Failed(FrontError::busy(
                     "The agent's stream broke off. Ask for the task, or subscribe to it again.",
                 )),
@@ -251,11 +248,11 @@ mod tests {
 
     use super::*;
 
-    fn event(task: &str) -> Result<Relayed, CallError> {
+    fn event(task: &str) -> Result<AgentEvent, CallError> {
         let json = RawValue::from_string(json!({ "taskId": task }).to_string()).expect("JSON");
         let (task, context) = (Some(task.to_owned()), None);
         let state = Some("TASK_STATE_WORKING".to_owned());
-        Ok(Relayed::Result(RelayedResult { json, task, context, is_settled: false, state }))
+        Ok(AgentEvent::Result(AgentResult { json, task, context, is_settled: false, state }))
     }
 
     #[tokio::test]
@@ -263,7 +260,8 @@ mod tests {
         let broken = Err(CallError::Lost("x".to_owned()));
         let events = stream::iter([event("t"), event("u"), broken]).boxed();
         let items: Vec<Item> = about("t".to_owned(), "a".into(), events).collect().await;
-        let [Item::Relayed(..), Item::Failed(other), Item::Failed(lost)] = items.as_slice() else {
+        let [Item::AgentEvent(..), Item::Failed(other), Item::Failed(lost)] = items.as_slice()
+        else {
             panic!("{items:?}")
         };
         assert_eq!((other.code, lost.code), (-32006, -32603));
@@ -271,7 +269,7 @@ mod tests {
 
     #[test]
     fn list_shows_what_its_parameters_ask_for() {
-        let Ok(Relayed::Result(task)) = event("t") else { panic!() };
+        let Ok(AgentEvent::Result(task)) = event("t") else { panic!() };
         let params = |status: Option<&str>, context: Option<&str>| ListParams {
             context: context.map(ToOwned::to_owned),
             status: status.map(ToOwned::to_owned),
