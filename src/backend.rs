@@ -29,9 +29,10 @@ pub use self::diagnosis::Remark;
 pub use self::log::LiveRedaction;
 pub use self::outcome::{CallOutcome, Source};
 pub use self::peer::{
-    About, CallError, Called, Dial, ErrorReply, Handle, MAX_QUESTION, McpClient, Modes, NotRead,
-    NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,
-    RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
+    A2aClient, A2aWire, About, AgentError, AgentEvent, AgentResult, CallError, Called, Dial,
+    ErrorReply, Generation, Handle, MAX_QUESTION, McpClient, Modes, NotRead, NotRecorded, Peer,
+    PeerError, PeerErrorKind, Progress, Question, Recorder, RelayOperation, RelayReply,
+    RelayRequest, Reply, RequestedPause, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
 use crate::http_client::address;
 

@@ -43,16 +43,17 @@ use crate::audit::Audit;
 use crate::backend::calls::Backends;
 use crate::backend::registry::Registry;
 use crate::backend::seat::{InSeat, Seat};
-use crate::backend::{CallOutcome, McpClient};
+use crate::backend::{A2aClient, CallOutcome, McpClient};
 use crate::budget;
 use crate::config::App;
 use crate::journal::{Journal, room};
 use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
 use crate::limits::shares::Shares;
 use crate::model::catalog_search::resolved;
+use crate::model::rights::{CallRefusal, permission};
 use crate::model::sentences;
 use crate::model::{
-    AppName, BackendName, Call, CallRequest, CallingRun, Ending, Offer, Route, globs,
+    AppName, BackendName, Call, CallRequest, CallingRun, Ending, Offer, Permission, Route, globs,
 };
 use crate::settings::Settings;
 use crate::traces::Context;
@@ -94,6 +95,8 @@ pub struct CalledBy {
     pub run: Option<CallingRun>,
     pub client: Option<Arc<McpClient>>,
     pub view: CallerView,
+    /// An A2A client, whose message the call is.
+    pub a2a_client: Option<Arc<A2aClient>>,
 }
 
 impl Calls {
@@ -206,17 +209,25 @@ impl Calls {
         let offer = self.offer_in_view(app, &by.view);
         let (call, route) = resolved(call, route.clone(), |name| offer.searched_route(name));
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route));
-        let patience = self.patience(&request.route, None);
+        // A client of A2A is told of the agent's task, and has no use for a first answer.
+        let is_message = by.a2a_client.is_some();
+        let patience = if is_message { None } else { self.patience(&request.route, None) };
         let mut keeping = self.keeping(app);
         if patience.is_none() {
             // The next process could not ask for the result, so this one waits for the call.
             keeping.leaving = CancellationToken::new();
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
-        let within = self.settings().within(patience.as_ref());
+        let settings = self.settings();
+        let within = if is_message {
+            settings.limits.pending_timeout
+        } else {
+            settings.within(patience.as_ref())
+        };
         let mut active_call = self.activate(request, trace, recorder, within);
         active_call.client = by.client;
         active_call.view = by.view;
+        active_call.a2a_client = by.a2a_client;
         let active = Arc::new(active_call);
         let outcome = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped
@@ -265,6 +276,22 @@ impl Calls {
         match (&view.rights, self.app(app)) {
             (Some(rights), Some(_)) => self.backends.registry.offer().seen_by(rights),
             (None | Some(_), _) => self.offer(app),
+        }
+    }
+
+    /// Whether `app` may ask the agent that `route` leads to about its tasks, by the configuration
+    /// of now. That needs no approval: the message that began the task had it.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    pub fn may_ask(&self, app: &App, route: &Route) -> Result<(), CallRefusal> {
+        let app = self.still(app).ok_or(CallRefusal::App)?;
+        let backend = self.backends.rules(&route.backend);
+        let rules = backend.as_ref().map(|backend| backend.rules());
+        match permission(Some(&app.rights), rules, route, "{}", true).0 {
+            Permission::Refused(refusal) => Err(refusal),
+            Permission::Given | Permission::Ask => Ok(()),
         }
     }
 

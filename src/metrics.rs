@@ -72,6 +72,8 @@ label! {
         Own = "own",
         /// `/mcp`: the requests of MCP clients.
         Mcp = "mcp",
+        /// `/a2a`: the requests of A2A clients.
+        A2a = "a2a",
         /// The status page, its sign-in and sign-out.
         Page = "page",
         CreateRun = "create_run",

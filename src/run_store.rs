@@ -8,6 +8,7 @@
 //!
 //! Must not: read a stream, make a call, inject, or route HTTP.
 
+mod agent_things;
 mod cancellations;
 mod credential;
 mod elsewhere;
@@ -28,8 +29,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::agent_things::Whose;
+pub use self::owners::{AgentThing, How, Owned, OwnedKind};
 use self::owners::{Claims, Owners};
-pub use self::owners::{How, Owned, OwnedKind};
 pub use self::storage::{NotAttached, Obstacle};
 use crate::calls::Calls;
 use crate::journal::Journal;

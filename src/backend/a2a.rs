@@ -24,6 +24,7 @@ mod output_modes;
 mod probe;
 mod progress_text;
 mod redirect;
+mod relay;
 pub mod result;
 mod threads;
 mod update;
@@ -47,8 +48,8 @@ use self::threads::Thread;
 pub use self::threads::Threads;
 use super::readiness::{Health, Occasion};
 use super::{
-    About, CallError, CallOutcome, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Remark,
-    Signature, ToolCall, address, auth,
+    A2aWire, About, CallError, CallOutcome, Called, Dial, Handle, Peer, PeerError, PeerErrorKind,
+    RelayReply, RelayRequest, Remark, Signature, ToolCall, address, auth,
 };
 use crate::config::{A2a, A2aBinding, CardSource, Signers};
 use crate::error_chain::error_chain;
@@ -381,7 +382,27 @@ impl Peer for A2aPeer {
         self.settings.health.judge(readiness, begin);
     }
 
+    fn wires(&self) -> Vec<A2aWire> {
+        relay::wires(&self.current().links)
+    }
+
+    fn has_conversation(&self, context: &str) -> bool {
+        self.settings.threads.has(context)
+    }
+
+    async fn relay(&self, request: &RelayRequest) -> Called<RelayReply> {
+        let links = Arc::clone(&self.current().links);
+        relay::ask(&links, request).await
+    }
+
     async fn call(&self, call: ToolCall) -> Called<CallOutcome> {
+        if let Some(client) = call.progress.a2a_client.clone() {
+            let links = Arc::clone(&self.current().links);
+            let doubt = self.settings.health.call();
+            let outcome = relay::call(&links, &client, &call).await?;
+            doubt.answered();
+            return Ok(outcome);
+        }
         let text = message(call.request.arguments.get())?;
         let links = Arc::clone(&self.current().links);
         let doubt = self.settings.health.call();

@@ -8,6 +8,7 @@ mod ask;
 mod backend_handle;
 mod connecting;
 mod failure;
+pub mod relay;
 mod resend;
 mod switching;
 
@@ -23,7 +24,8 @@ use tracing::{debug, info, warn};
 use super::circuit_breaker::CallEvidence;
 use super::outcome::CallOutcome;
 use super::peer::{
-    CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
+    A2aClient, CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder,
+    ToolCall,
 };
 use super::registry::{InUse, Phase, Registry};
 use super::seat::Seat;
@@ -94,6 +96,8 @@ pub struct CallContext {
     pub deadline: Instant,
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
+    /// The A2A client whose message the call is.
+    pub a2a_client: Option<Arc<A2aClient>>,
     /// Takes the questions of the call's server for a person, if no MCP client has made the call.
     pub person: Option<mpsc::Sender<Question>>,
     /// The permits of the call.
@@ -403,6 +407,7 @@ impl Backends {
             Arc::clone(&call.request),
         );
         progress.seat = Some(Arc::clone(&call.seat));
+        progress.a2a_client.clone_from(&call.a2a_client);
         if let Some(backend) = backend {
             progress.removal = backend.removal();
         }

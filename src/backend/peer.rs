@@ -36,9 +36,14 @@ use crate::{error_chain, http_client};
 mod client;
 mod cures;
 mod progress;
+mod relay;
 
 pub use client::{McpClient, Modes, Question};
 pub use progress::{MAX_QUESTION, Progress, TASK_SILENCE};
+pub use relay::{
+    A2aClient, A2aWire, AgentError, AgentEvent, AgentResult, Generation, RelayOperation,
+    RelayReply, RelayRequest,
+};
 
 pub use crate::http_client::NotRead;
 
@@ -152,6 +157,21 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// Asks the endpoint of calls something without effect, and writes into [`Self::health`] what
     /// that shows.
     async fn probe(&self, _occasion: Occasion) {}
+
+    /// The wires in which clients of A2A may speak to the agent; none for another peer.
+    fn wires(&self) -> Vec<A2aWire> {
+        Vec::new()
+    }
+
+    /// Whether a call of the bridge, and no client of A2A, has begun the conversation `context`.
+    fn has_conversation(&self, _context: &str) -> bool {
+        false
+    }
+
+    /// Sends an agent the request of a client about a task that the agent has.
+    async fn relay(&self, _request: &RelayRequest) -> Called<RelayReply> {
+        Err(CallError::NotSent("it is no agent".to_owned()))
+    }
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
     async fn call(&self, call: ToolCall) -> Called<CallOutcome>;

@@ -15,7 +15,7 @@ use super::permission_check::PermissionCheck;
 use super::record::CallRecorder;
 use crate::backend::calls::CallContext;
 use crate::backend::seat::Seat;
-use crate::backend::{CallOutcome, Handle, McpClient, Question};
+use crate::backend::{A2aClient, CallOutcome, Handle, McpClient, Question};
 use crate::limits::counted::Counted;
 use crate::model::instructions::Informed;
 use crate::model::sentences;
@@ -69,6 +69,8 @@ pub struct ActiveCall {
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
     pub view: CallerView,
+    /// The A2A client whose message the call is, if it is one's.
+    pub a2a_client: Option<Arc<A2aClient>>,
     pub(super) observer: CallObserver,
     pub(super) permission_check: Arc<PermissionCheck>,
     /// The work that the call began in an earlier process, and the peer that has it.
@@ -111,6 +113,7 @@ impl Calls {
             scope: None,
             client: None,
             view: CallerView::default(),
+            a2a_client: None,
             observer,
             permission_check,
             handle,
@@ -141,6 +144,7 @@ impl ActiveCall {
             peer: self.peer.clone(),
             deadline: self.deadline,
             client: self.client.clone(),
+            a2a_client: self.a2a_client.clone(),
             person: Some(self.person.clone()),
             seat: Arc::clone(&self.seat),
         }

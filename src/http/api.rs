@@ -3,6 +3,7 @@
 //!
 //! Must not: do what a run driver does. Apps that use these routes talk to MANTYX themselves.
 
+mod a2a;
 pub(crate) mod approvals;
 pub mod backends;
 mod calls;
@@ -168,7 +169,8 @@ impl Api {
         // that, so such a page cannot make a browser send the request.
         let says_nothing =
             !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
-        if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
+        let is_any_json = is_json(request.headers()) || is_a2a_json(request.headers());
+        if request.method() == Method::POST && !says_nothing && !is_any_json {
             return not_json();
         }
         let app = incoming.caller.app.name.clone();
@@ -415,6 +417,12 @@ async fn json_body(request: &mut Request<Incoming>, limit: usize) -> HandlerResu
 /// the server allows it (CORS preflight).
 fn is_json(headers: &HeaderMap) -> bool {
     http_client::media_type(headers).eq_ignore_ascii_case("application/json")
+}
+
+/// Whether they declare the JSON of A2A 1.0. A page cannot set this header either; the handlers of
+/// other routes refuse it.
+fn is_a2a_json(headers: &HeaderMap) -> bool {
+    http_client::media_type(headers).eq_ignore_ascii_case("application/a2a+json")
 }
 
 fn not_json() -> Response<Body> {

@@ -187,7 +187,7 @@ pub struct SessionRecord {
     pub created_at: Millis,
 }
 
-/// Which app a run or a session belongs to.
+/// Which app a run, a session, or what an A2A agent has made belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
     pub app: AppName,
@@ -197,11 +197,16 @@ pub struct OwnerRecord {
     /// The eval whose agent run it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval: Option<RunId>,
+    /// The id of the message that an A2A agent has made the task of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Of what an A2A agent has made: when its app used it last, to the day.
     pub since: Millis,
 }
 
 /// What identifies a run or a session among all that have an owner: its workspace, its collection
-/// in MANTYX's API, and its id.
+/// in MANTYX's API, and its id. What an A2A agent has made has the agent's name in the place of the
+/// workspace.
 pub type OwnedKey = (Workspace, String, String);
 
 /// What identifies a session: its workspace and its id.

@@ -113,7 +113,7 @@ async fn written_records_are_there_again() {
     journal.write(vec![Change::Session(("w".into(), "s".into()), session)]);
     let owned: OwnedKey = ("w".into(), "agent-runs".to_owned(), "run_9".to_owned());
     let eval = Some("eval_1".into());
-    let owner = OwnerRecord { app: "a".into(), attached: false, eval, since: 4 };
+    let owner = OwnerRecord { app: "a".into(), attached: false, eval, message: None, since: 4 };
     journal.write(vec![Change::Owner(owned.clone(), owner.clone())]);
     let asked = (AppName::from("a"), "\"k\"".to_owned());
     let answer = Some(RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap());

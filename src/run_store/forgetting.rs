@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::owners::Owned;
 use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, RunStore};
+use crate::clock;
 use crate::journal::record::{Change, Key};
 use crate::journal::room;
 use crate::limits::oldest::{Entry, over_bytes, over_count};
@@ -28,6 +29,7 @@ impl RunStore {
             sleep(SWEEP_EVERY).await;
             let mut inner = self.inner.lock();
             let mut changes = inner.sweep(Instant::now(), &self.context.log_room);
+            changes.extend(inner.owners.expire(clock::millis()));
             changes.extend(inner.sweep_awaiting(|moment| self.journal().since(moment)));
             if !changes.is_empty() {
                 // Under the lock: if an app attached a run between the two, its new record would be

@@ -1,4 +1,5 @@
-//! Which app a run or a session belongs to, and which driver answers a call.
+//! Which app a run or a session belongs to, or a task of an A2A agent, and which driver answers a
+//! call.
 //!
 //! Every run and session that passes through has an owner, with tools of the bridge or without.
 //! Apps may share one credential, with which MANTYX would show each of them the runs of the others;
@@ -13,25 +14,65 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot};
+use crate::model::BackendName;
 use crate::model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::words::Words as _;
 
 use crate::journal::room;
 
-/// The most runs, and separately the most sessions, of one app whose owner is remembered. An app
-/// that creates more pushes out its own, and never those of another.
+/// The most runs, the most sessions, and the most of what agents have made, of one app whose owner
+/// is remembered. An app that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
 /// About how many bytes an owner takes in addition to its names.
 const RECORD: usize = 200;
+/// How long what an agent has made is remembered after its app has used it last.
+pub(super) const KEEP_OF_AGENT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const RENEW_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What has an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owned {
     Run(RunKey),
     Session(Workspace, SessionId),
+    OfAgent(AgentThing),
+}
+
+/// What an A2A agent has made for a client of an app.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AgentThing {
+    /// The agent's name, in the form that the journal's keys have.
+    agent: Workspace,
+    kind: AgentThingKind,
+    id: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AgentThingKind {
+    Task,
+    Context,
+}
+
+impl AgentThing {
+    pub fn task(agent: &BackendName, id: &str) -> Self {
+        Self::new(agent, AgentThingKind::Task, id)
+    }
+
+    /// A conversation.
+    pub fn context(agent: &BackendName, id: &str) -> Self {
+        Self::new(agent, AgentThingKind::Context, id)
+    }
+
+    pub(super) fn is_task(&self) -> bool {
+        self.kind == AgentThingKind::Task
+    }
+
+    fn new(agent: &BackendName, kind: AgentThingKind, id: &str) -> Self {
+        Self { agent: agent.as_str().into(), kind, id: id.to_owned() }
+    }
 }
 
 /// How an app came to own a run or a session.
@@ -44,6 +85,8 @@ pub enum How {
     Attached,
     /// An eval of the app has named the run as one of its agent runs.
     OfEval(RunId),
+    /// An A2A agent has made the task of the app's message with this id.
+    OfMessage(String),
 }
 
 impl How {
@@ -58,6 +101,8 @@ pub(super) struct Owner {
     pub how: How,
     pub since: Millis,
     number: u64,
+    /// The app has used it on a later day, so that among replicas this record replaces the first.
+    is_renewed: bool,
 }
 
 /// What an app owns, in the order in which it came to own it.
@@ -74,6 +119,7 @@ struct Belonging {
 struct Belongings {
     runs: VecDeque<Belonging>,
     sessions: VecDeque<Belonging>,
+    of_agents: VecDeque<Belonging>,
     /// How much of the journal they take.
     bytes: usize,
 }
@@ -83,22 +129,29 @@ impl Belongings {
         match kind {
             OwnedKind::Run => &mut self.runs,
             OwnedKind::Session => &mut self.sessions,
+            OwnedKind::OfAgent => &mut self.of_agents,
         }
     }
 
     /// The kind of what the app has owned for longest.
     fn oldest_kind(&self) -> OwnedKind {
-        let first_run = self.runs.front().map_or(u64::MAX, |run| run.number);
-        let first_session = self.sessions.front().map_or(u64::MAX, |session| session.number);
-        if first_session < first_run { OwnedKind::Session } else { OwnedKind::Run }
+        let first =
+            |of_kind: &VecDeque<Belonging>| of_kind.front().map_or(u64::MAX, |one| one.number);
+        let kinds = [
+            (first(&self.runs), OwnedKind::Run),
+            (first(&self.sessions), OwnedKind::Session),
+            (first(&self.of_agents), OwnedKind::OfAgent),
+        ];
+        kinds.into_iter().min_by_key(|(number, _)| *number).map_or(OwnedKind::Run, |(_, kind)| kind)
     }
 }
 
-/// What belongs to an app. Runs and sessions have separate limits.
+/// What belongs to an app. Each kind has a limit for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnedKind {
     Run,
     Session,
+    OfAgent,
 }
 
 /// The owners of all runs and sessions.
@@ -113,12 +166,21 @@ pub(super) struct Owners {
 
 impl Owned {
     const SESSIONS: &'static str = "agent-sessions";
+    /// No collection of MANTYX's has these names.
+    const TASKS: &'static str = "a2a-tasks";
+    const CONTEXTS: &'static str = "a2a-contexts";
 
     /// Its workspace, its collection in MANTYX's API, and its id.
     pub(super) fn parts(&self) -> (&Workspace, &'static str, &str) {
         match self {
             Self::Run(RunKey { workspace, kind, run }) => (workspace, kind.as_str(), run.as_str()),
             Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
+            Self::OfAgent(AgentThing { agent, kind: AgentThingKind::Task, id }) => {
+                (agent, Self::TASKS, id)
+            }
+            Self::OfAgent(AgentThing { agent, kind: AgentThingKind::Context, id }) => {
+                (agent, Self::CONTEXTS, id)
+            }
         }
     }
 
@@ -126,11 +188,12 @@ impl Owned {
         match self {
             Self::Run(_) => OwnedKind::Run,
             Self::Session(..) => OwnedKind::Session,
+            Self::OfAgent(_) => OwnedKind::OfAgent,
         }
     }
 
     /// The key in the journal.
-    fn kept(&self) -> OwnedKey {
+    pub(super) fn kept(&self) -> OwnedKey {
         let (workspace, kind, id) = self.parts();
         (workspace.clone(), kind.to_owned(), id.to_owned())
     }
@@ -139,6 +202,15 @@ impl Owned {
     pub(super) fn restore((workspace, kind, id): &OwnedKey) -> Option<Self> {
         if kind == Self::SESSIONS {
             return Some(Self::Session(workspace.clone(), id.as_str().into()));
+        }
+        let of_agent = |kind| {
+            let (agent, id) = (workspace.clone(), id.clone());
+            Some(Self::OfAgent(AgentThing { agent, kind, id }))
+        };
+        match kind.as_str() {
+            Self::TASKS => return of_agent(AgentThingKind::Task),
+            Self::CONTEXTS => return of_agent(AgentThingKind::Context),
+            _ => {}
         }
         let kind = RunKind::parse(kind)?;
         Some(Self::Run(RunKey { workspace: workspace.clone(), kind, run: id.as_str().into() }))
@@ -149,20 +221,30 @@ impl Owner {
     /// About how many bytes of the journal the owner takes.
     fn size(&self, owned: &Owned) -> usize {
         let (workspace, _, id) = owned.parts();
-        let eval = match &self.how {
+        let origin = match &self.how {
             How::OfEval(eval) => eval.as_str().len(),
+            How::OfMessage(message) => message.len(),
             How::Created | How::Attached => 0,
         };
-        RECORD + workspace.as_str().len() + id.len() + self.app.as_str().len() + eval
+        RECORD + workspace.as_str().len() + id.len() + self.app.as_str().len() + origin
     }
 
     fn record(&self) -> OwnerRecord {
-        let (attached, eval) = match &self.how {
-            How::Created => (false, None),
-            How::Attached => (true, None),
-            How::OfEval(eval) => (false, Some(eval.clone())),
+        // Among replicas, the first record of an owner that has attached counts.
+        let record = OwnerRecord {
+            app: self.app.clone(),
+            attached: false,
+            eval: None,
+            message: None,
+            since: self.since,
         };
-        OwnerRecord { app: self.app.clone(), attached, eval, since: self.since }
+        let attached = !self.is_renewed;
+        match self.how.clone() {
+            How::Created => record,
+            How::Attached => OwnerRecord { attached, ..record },
+            How::OfEval(eval) => OwnerRecord { eval: Some(eval), ..record },
+            How::OfMessage(id) => OwnerRecord { attached, message: Some(id), ..record },
+        }
     }
 }
 
@@ -199,10 +281,11 @@ impl Owners {
 
     /// Restores an owner from the journal. The changes are those that forget owners beyond a limit.
     pub(super) fn restore(&mut self, owned: Owned, record: &OwnerRecord) -> Vec<Change> {
-        let how = match (&record.eval, record.attached) {
-            (Some(eval), _) => How::OfEval(eval.clone()),
-            (None, true) => How::Attached,
-            (None, false) => How::Created,
+        let how = match (&record.eval, &record.message, record.attached) {
+            (Some(eval), ..) => How::OfEval(eval.clone()),
+            (None, Some(message), _) => How::OfMessage(message.clone()),
+            (None, None, true) => How::Attached,
+            (None, None, false) => How::Created,
         };
         let mut changes = self.put(owned, &record.app, how, record.since);
         changes.retain(|change| matches!(change, Change::Forget(Key::Owner(_))));
@@ -222,7 +305,12 @@ impl Owners {
     ) -> Vec<Change> {
         let number = self.next;
         self.next += 1;
-        let owner = Owner { app: app.clone(), how, since, number };
+        let owner = Owner { app: app.clone(), how, since, number, is_renewed: false };
+        self.insert(owned, owner)
+    }
+
+    fn insert(&mut self, owned: Owned, owner: Owner) -> Vec<Change> {
+        let (app, number) = (owner.app.clone(), owner.number);
         let size = owner.size(&owned);
         // The journal's key keeps the spelling of the first request.
         let key = match self.all.get_key_value(&owned) {
@@ -238,7 +326,7 @@ impl Owners {
         let of_kind = own.of_kind(kind);
         of_kind.push_back(Belonging { number, bytes: size, owned: key });
         if of_kind.len() > KEEP_OWNED {
-            changes.extend(self.push_out(app, kind));
+            changes.extend(self.push_out(&app, kind));
         }
         while self.bytes > room::OWNERS
             && let Some((largest, own)) = self.by_app.iter().max_by_key(|(_, own)| own.bytes)
@@ -247,6 +335,60 @@ impl Owners {
             changes.extend(self.push_out(&largest, oldest_kind));
         }
         changes
+    }
+
+    /// Notes that the app has used what an agent has made. It is written once a day, as each record
+    /// takes a place among those that the app may have.
+    pub(super) fn renew(&mut self, owned: &Owned, now: Millis) -> Vec<Change> {
+        let number = self.next;
+        let Some(owner) = self.all.get(owned) else { return Vec::new() };
+        if u128::from(now.saturating_sub(owner.since)) < RENEW_AFTER.as_millis() {
+            return Vec::new();
+        }
+        let renewed = Owner { since: now, number, is_renewed: true, ..owner.clone() };
+        self.next += 1;
+        self.insert(owned.clone(), renewed)
+    }
+
+    /// Forgets what agents have made, and what its app has not used for [`KEEP_OF_AGENT`].
+    pub(super) fn expire(&mut self, now: Millis) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let apps: Vec<AppName> = self.by_app.keys().cloned().collect();
+        for app in apps {
+            while let Some(own) = self.by_app.get(&app)
+                && let Some(Belonging { number, owned, .. }) = own.of_agents.front()
+                && self
+                    .all
+                    .get(owned)
+                    .is_none_or(|owner| owner.number != *number || is_outdated(owner.since, now))
+            {
+                changes.extend(self.push_out(&app, OwnedKind::OfAgent));
+            }
+        }
+        changes
+    }
+
+    /// The tasks of `agent` that `app` owns, the last one first, each with its message.
+    pub(super) fn tasks<'a>(
+        &'a self,
+        agent: &'a BackendName,
+        app: &AppName,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
+        let of_agents = self.by_app.get(app).map(|own| &own.of_agents);
+        of_agents.into_iter().flatten().rev().filter_map(
+            move |Belonging { number, owned, .. }| {
+                let Owned::OfAgent(thing) = &**owned else { return None };
+                let owner = self.all.get(owned).filter(|owner| owner.number == *number)?;
+                if thing.kind != AgentThingKind::Task || thing.agent.as_str() != agent.as_str() {
+                    return None;
+                }
+                let message = match &owner.how {
+                    How::OfMessage(message) => Some(message.as_str()),
+                    _ => None,
+                };
+                Some((thing.id.as_str(), message))
+            },
+        )
     }
 
     /// Forgets an owner, as another replica knows better.
@@ -265,6 +407,11 @@ impl Owners {
         self.all.remove(&owned);
         Some(Change::Forget(Key::Owner(owned.kept())))
     }
+}
+
+/// Whether what an agent has made was not used for too long.
+pub(super) fn is_outdated(since: Millis, now: Millis) -> bool {
+    u128::from(now.saturating_sub(since)) >= KEEP_OF_AGENT.as_millis()
 }
 
 /// An agent run: the one that waits for the answers of calls.
@@ -310,158 +457,4 @@ impl Claims {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Who owns what, who is pushed out, and who makes a call.
-
-    use super::*;
-    use crate::journal::Journal;
-
-    fn run(id: &str) -> Owned {
-        Owned::Run(RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() })
-    }
-
-    fn eval() -> How {
-        How::OfEval("eval_1".into())
-    }
-
-    #[test]
-    fn owned_run_stays_owned() {
-        let other_eval = || How::OfEval("eval_2".into());
-        struct Case {
-            first: How,
-            app: &'static str,
-            then: How,
-            expected: bool,
-        }
-        for Case { first, app, then, expected } in [
-            Case { first: How::Created, app: "a", then: How::Created, expected: true },
-            Case { first: How::Created, app: "a", then: How::Attached, expected: true },
-            Case { first: How::Created, app: "b", then: How::Created, expected: false },
-            Case { first: How::Created, app: "b", then: How::Attached, expected: false },
-            Case { first: How::Created, app: "b", then: eval(), expected: false },
-            // The app has its own driver for it.
-            Case { first: How::Created, app: "a", then: eval(), expected: false },
-            Case { first: How::Attached, app: "b", then: How::Attached, expected: false },
-            Case { first: How::Attached, app: "b", then: How::Created, expected: true },
-            Case { first: How::Attached, app: "b", then: eval(), expected: true },
-            Case { first: How::Attached, app: "a", then: eval(), expected: true },
-            Case { first: eval(), app: "a", then: eval(), expected: true },
-            Case { first: eval(), app: "a", then: other_eval(), expected: true },
-            Case { first: eval(), app: "a", then: How::Attached, expected: false },
-            Case { first: eval(), app: "b", then: How::Attached, expected: false },
-            Case { first: eval(), app: "b", then: eval(), expected: false },
-        ] {
-            let told = format!("{first:?}, then {app} {then:?}");
-            let mut owners = Owners::default();
-            owners.own(run("r"), &"a".into(), first.clone(), 1).expect("nobody has it");
-            assert_eq!(owners.own(run("r"), &app.into(), then, 2).is_ok(), expected, "{told}");
-            let owner = owners.get(&run("r")).expect("it has an owner").app.as_str();
-            assert_eq!(owner, if expected { app } else { "a" }, "{told}");
-        }
-    }
-
-    #[test]
-    fn the_journal_knows_a_thing_by_one_spelling() {
-        let mut owners = Owners::default();
-        owners.own(run("r"), &"a".into(), How::Attached, 1).expect("nobody has it");
-        let taken = owners.own(run("R"), &"b".into(), How::Attached, 2);
-        assert!(taken.is_err(), "it is the same run");
-        let changes = owners.own(run("R"), &"b".into(), How::Created, 2).expect("its creator");
-        assert!(matches!(&changes[..], [Change::Owner((_, _, id), _)] if id == "r"), "{changes:?}");
-    }
-
-    #[test]
-    fn an_app_pushes_out_its_own_alone() {
-        let mut owners = Owners::default();
-        let session = Owned::Session("acme".into(), "s".into());
-        for (owned, app) in [(run("of_b"), "b"), (session.clone(), "a"), (run("first"), "a")] {
-            owners.own(owned, &app.into(), How::Created, 1).expect("nobody has it");
-        }
-        let mut forgotten = Vec::new();
-        for number in 0..KEEP_OWNED {
-            let changes = owners.own(run(&number.to_string()), &"a".into(), How::Created, 2);
-            forgotten.extend(changes.expect("nobody has it").into_iter().skip(1));
-        }
-        assert!(owners.get(&run("first")).is_none() && owners.get(&run("0")).is_some());
-        assert!(owners.get(&run("of_b")).is_some() && owners.get(&session).is_some());
-        let [Change::Forget(Key::Owner((_, kind, id)))] = forgotten.as_slice() else {
-            panic!("{forgotten:?}")
-        };
-        assert_eq!((kind.as_str(), id.as_str()), ("agent-runs", "first"));
-    }
-
-    /// However many apps there are, their owners take no more of the journal than they may.
-    #[tokio::test]
-    async fn owners_of_all_apps_have_a_share_of_the_journal() {
-        let long = "x".repeat(400);
-        let mut owners = Owners::default();
-        let mut kept = HashMap::default();
-        let mut own = |app: usize, id: usize| {
-            let app = AppName::from(format!("app_{app}").as_str());
-            for change in
-                owners.own(run(&format!("{id}_{app}_{long}")), &app, How::Created, 1).unwrap()
-            {
-                match change {
-                    Change::Owner(key, record) => drop(kept.insert(key, record)),
-                    Change::Forget(Key::Owner(key)) => drop(kept.remove(&key)),
-                    other => panic!("{other:?}"),
-                }
-            }
-        };
-        own(0, 0);
-        for id in 0..2_000 {
-            (1..30).for_each(|app| own(app, id));
-        }
-        let of = |app: &str| kept.values().filter(|record| record.app.as_str() == app).count();
-        assert_eq!(of("app_0"), 1, "it has taken less than its share");
-        let others = [of("app_1"), of("app_29")];
-        assert!(others[0].abs_diff(others[1]) <= 10, "the others have lost alike: {others:?}");
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal");
-        for _ in 0..2 {
-            let (journal, _) = Journal::open(&path, false).unwrap();
-            let changes = kept.clone().into_iter().map(|(key, owner)| Change::Owner(key, owner));
-            journal.commit(changes.collect()).await.unwrap();
-            journal.close();
-        }
-        let (journal, _) = Journal::open(&path, false).unwrap();
-        let bytes = usize::try_from(journal.health().bytes).unwrap();
-        assert!((room::OWNERS / 2..=room::OWNERS).contains(&bytes), "{bytes}");
-    }
-
-    #[test]
-    fn kept_owner_is_restored() {
-        let all = [
-            (run("r"), How::Created),
-            (run("q"), How::Attached),
-            (run("p"), eval()),
-            (Owned::Session("acme".into(), "s".into()), How::Created),
-        ];
-        for (owned, how) in all {
-            let mut owners = Owners::default();
-            let changes = owners.own(owned.clone(), &"a".into(), how.clone(), 7);
-            let changes = changes.expect("nobody has it");
-            let [Change::Owner(key, record)] = changes.as_slice() else { panic!("{changes:?}") };
-            let read = Owned::restore(key).expect("of a known kind");
-            let mut again = Owners::default();
-            assert!(again.restore(read.clone(), record).is_empty(), "it is kept already");
-            let owner = again.get(&owned).expect("it has an owner");
-            assert_eq!((owner.app.as_str(), &owner.how, owner.since), ("a", &how, 7));
-        }
-    }
-
-    #[test]
-    fn a_call_is_claimed_once_until_its_driver_is_forgotten() {
-        let mut claims = Claims::default();
-        let agent_run = |id: &str| ("acme".into(), RunId::from(id));
-        assert!(claims.take(agent_run("r"), "t".into(), Slot(1)));
-        assert!(claims.take(agent_run("r"), "t".into(), Slot(1)), "the same driver, restarted");
-        assert!(!claims.take(agent_run("r"), "t".into(), Slot(2)));
-        assert!(claims.take(agent_run("r"), "u".into(), Slot(2)));
-        assert!(claims.take(agent_run("q"), "t".into(), Slot(2)), "of another agent run");
-        claims.forget(Slot(1));
-        assert!(claims.take(agent_run("r"), "t".into(), Slot(2)));
-        claims.forget(Slot(2));
-        assert!(claims.calls.is_empty() && claims.by_driver.is_empty());
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::owners::{How, Owned, OwnedKind};
+use super::owners::{How, Owned, OwnedKind, is_outdated};
 use super::{Inner, RunStore};
 use crate::calls::record::CallRecorder;
 use crate::clock;
@@ -19,8 +19,8 @@ use crate::model::{AppName, Call, RunId, RunKey, RunKind, Workspace};
 use crate::runs::answer::{self, Task};
 use crate::runs::{DrivenRun, NewRun, Ownership};
 
-/// Longer ids of MANTYX are not remembered, in bytes.
-const MAX_ID: usize = 512;
+/// Longer ids of MANTYX and of agents are not remembered, in bytes.
+pub(super) const MAX_ID: usize = 512;
 
 impl RunStore {
     /// Whether `id` is a run or a session of another app than `app`; `None` if it is not known to
@@ -43,7 +43,7 @@ impl RunStore {
     pub async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
         let run = match &owned {
             Owned::Run(key) => Some(key.clone()),
-            Owned::Session(..) => None,
+            Owned::Session(..) | Owned::OfAgent(_) => None,
         };
         let Ok(changes) = self.inner.lock().own(owned, app, how) else { return };
         if let Some(key) = run {
@@ -154,6 +154,9 @@ impl RunStore {
                 // A later version knows what it is. Without the record, any app could take it
                 // there.
                 None => {}
+                Some(Owned::OfAgent(_)) if is_outdated(record.since, now) => {
+                    changes.push(Change::Forget(Key::Owner(key)));
+                }
                 Some(owned) if !outdated => changes.extend(inner.owners.restore(owned, &record)),
                 Some(_) => changes.push(Change::Forget(Key::Owner(key))),
             }
@@ -273,8 +276,9 @@ impl Inner {
         how: How,
     ) -> Result<Vec<Change>, NotOwned> {
         let (_, _, id) = owned.parts();
-        if !is_segment(id) || id.len() > MAX_ID {
-            warn!(%app, "MANTYX sent an id that cannot be part of a path; ignoring it");
+        let is_agents = matches!(owned, Owned::OfAgent(_));
+        if id.len() > MAX_ID || !(is_agents || is_segment(id)) {
+            warn!(%app, "MANTYX or an agent sent an id that is too long, or cannot be part of a path; ignoring it");
             return Ok(Vec::new());
         }
         // If the journal has lost the record of an eval, its app may attach the agent run on its
@@ -313,6 +317,7 @@ impl Inner {
                 let session = self.sessions.get(&(workspace.clone(), id.clone()));
                 session.map(|session| session.app.as_str())
             }
+            Owned::OfAgent(_) => None,
         }
     }
 

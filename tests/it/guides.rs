@@ -309,6 +309,11 @@ async fn gateway() {
 }
 
 #[tokio::test]
+async fn agents_for_a2a_clients() {
+    follow("docs/a2a.md").await;
+}
+
+#[tokio::test]
 async fn mcp() {
     follow("docs/mcp.md").await;
 }

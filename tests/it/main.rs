@@ -46,6 +46,8 @@ mod wait;
 #[cfg(test)]
 mod a2a_answers;
 #[cfg(test)]
+mod a2a_front;
+#[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
 mod a2a_readiness;

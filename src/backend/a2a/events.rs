@@ -41,9 +41,7 @@ pub(super) fn is_event_stream(response: &Response) -> bool {
 
 impl EventStream {
     pub(super) fn sse(binding: A2aBinding, response: Response) -> Self {
-        let framer = Framer::new(MAX_REPLY);
-        let held = Budget::of_process().hold();
-        Self::Sse(Events { binding, response, framer, held, has_ended: false })
+        Self::Sse(Events::new(binding, response))
     }
 
     /// The next result; `None` at the end of the stream. If the future is dropped, no result is
@@ -66,17 +64,43 @@ impl EventStream {
     }
 }
 
+/// A frame of an event stream.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// The data of an event.
+    Data(String),
+    /// A sign of life without data.
+    Comment,
+}
+
 impl Events {
+    pub(super) fn new(binding: A2aBinding, response: Response) -> Self {
+        let framer = Framer::new(MAX_REPLY);
+        let held = Budget::of_process().hold();
+        Self { binding, response, framer, held, has_ended: false }
+    }
+
     async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+        loop {
+            match self.next_piece().await? {
+                Some(Piece::Data(data)) => {
+                    return wire::decode_event(self.binding, &data).map(Some);
+                }
+                Some(Piece::Comment) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next frame as it came; `None` at the end of the stream. If the future is dropped, none
+    /// is lost.
+    pub(super) async fn next_piece(&mut self) -> Exchanged<Option<Piece>> {
         loop {
             let frame = self.framer.next_frame().map_err(|frame| {
                 CallError::NotRead(NotRead::TooLarge { limit: frame.limit, size: None })
             })?;
             if let Some(frame) = frame {
-                match self.result(&frame)? {
-                    Some(result) => return Ok(Some(result)),
-                    None => continue,
-                }
+                return Ok(Some(piece(&frame)));
             }
             if self.has_ended {
                 return Ok(None);
@@ -96,14 +120,11 @@ impl Events {
             held.map_err(|no_room| CallError::NotRead(no_room.into()))?;
         }
     }
+}
 
-    /// The result in an event; `None` if it is a comment.
-    fn result(&self, frame: &Frame) -> Exchanged<Option<Box<RawValue>>> {
-        match frame.fields().data {
-            Some(data) if !data.trim().is_empty() => {
-                wire::decode_event(self.binding, &data).map(Some)
-            }
-            _ => Ok(None),
-        }
+fn piece(frame: &Frame) -> Piece {
+    match frame.fields().data {
+        Some(data) if !data.trim().is_empty() => Piece::Data(data),
+        _ => Piece::Comment,
     }
 }

@@ -6,18 +6,12 @@
 
 use url::{Host, Url};
 
+pub(super) use crate::backend::Generation;
 use crate::config::{A2a, A2aBinding};
 use crate::http_client;
 use crate::http_client::address::{names_user, shown};
 use crate::model::card::{Card, Interface};
 use crate::model::visible;
-
-/// The two wire formats of A2A, which do not understand each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Generation {
-    V03,
-    V10,
-}
 
 /// Where calls go, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]

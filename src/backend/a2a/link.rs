@@ -37,7 +37,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 /// What a reply may be. Strict servers refuse a request that takes none of their types.
 const ONE_RESULT: HeaderValue = HeaderValue::from_static("application/json, application/a2a+json");
-const EVENTS: HeaderValue =
+pub(super) const EVENTS: HeaderValue =
     HeaderValue::from_static("text/event-stream, application/json, application/a2a+json");
 
 /// Why a request got no response.
@@ -135,7 +135,7 @@ impl Link {
     }
 
     /// The failure of a response in an encoding that was not asked for.
-    fn encoded(&self, status: StatusCode, encoding: &str) -> A2aFailure {
+    pub(super) fn encoded(&self, status: StatusCode, encoding: &str) -> A2aFailure {
         if status.is_success() {
             let why = format!(
                 "its response is compressed ({encoding}), which the bridge has not asked for"

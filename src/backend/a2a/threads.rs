@@ -106,6 +106,12 @@ impl Threads {
         Some(text(&(agent, (&call.app, workspace, kind, owner))))
     }
 
+    /// Whether a call has led to the conversation `context`, as far as this process knows.
+    pub(super) fn has(&self, context: &str) -> bool {
+        let entries = self.entries.lock();
+        entries.values().any(|entry| entry.thread.context.as_deref() == Some(context))
+    }
+
     /// This process, if it shares the conversations with other replicas.
     fn replica(&self) -> Option<&Replica> {
         self.journal.as_ref()?.0.replica()

@@ -24,7 +24,7 @@ use crate::tasks::in_place_if_large;
 /// An app chooses what it reads: a resource that never comes, or one that its server breaks over,
 /// would otherwise open the breaker, and so end the calls of all apps. Only a connection that
 /// cannot be used counts against the server.
-fn evidence_of_read<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
+pub(super) fn evidence_of_read<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
     match outcome {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
             CallEvidence::Alive

@@ -107,6 +107,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
         client: None,
+        a2a_client: None,
         seat: Arc::default(),
         person: None,
     }

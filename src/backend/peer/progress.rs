@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{CallError, ErrorReply, McpClient, PermissionCheck, Question};
+use super::{A2aClient, CallError, ErrorReply, McpClient, PermissionCheck, Question};
 use crate::backend::log::Removal;
 use crate::backend::seat::Seat;
 use crate::model::redaction::Part;
@@ -41,6 +41,8 @@ pub struct Progress {
     /// How many texts of a peer without progress of MCP were passed on.
     told: Arc<AtomicUsize>,
     pub(in crate::backend) client: Option<Arc<McpClient>>,
+    /// The A2A client whose message the call is.
+    pub(in crate::backend) a2a_client: Option<Arc<A2aClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
     /// The permits of the call.

@@ -17,7 +17,7 @@ use crate::metrics::RouteKind;
 pub struct OwnRoute {
     /// `GET`, which also serves HEAD, `POST` or `DELETE`.
     pub method: &'static str,
-    /// A segment in braces matches any segment.
+    /// A segment in braces matches any segment, and `**` at the end any number of them.
     pub path: &'static str,
     pub handler: Handler,
     pub rules: RouteRules,
@@ -147,6 +147,9 @@ pub static ROUTES: &[OwnRoute] = &[
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
+    a2a("GET", "/a2a"),
+    a2a("GET", "/a2a/{name}/**"),
+    a2a("POST", "/a2a/{name}/**").traced("/a2a/{name}"),
     get("/openapi.json", |_, _| Ok(response::json_text(openapi::DOCUMENT))),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
@@ -201,6 +204,12 @@ const fn mcp(method: Str) -> OwnRoute {
     route(method, "/mcp", handler, Access::App, RouteKind::Mcp)
 }
 
+/// The routes of A2A clients. A2A describes them, and the OpenAPI document omits them.
+const fn a2a(method: Str, path: Str) -> OwnRoute {
+    let handler = Handler::Api(|api, incoming| Box::pin(api.a2a(incoming)));
+    route(method, path, handler, Access::App, RouteKind::A2a)
+}
+
 /// A route for browsers; the OpenAPI document omits it.
 const fn page(method: Str, path: Str, handler: Handler) -> OwnRoute {
     route(method, path, handler, Access::Anyone, RouteKind::Page)
@@ -210,6 +219,10 @@ impl OwnRoute {
     /// The segment in place of the braces, if the segments of a path match this route.
     pub fn matches(&self, segments: &[String]) -> Option<String> {
         let pattern: Vec<&str> = self.path.split('/').skip(1).collect();
+        let (pattern, segments) = match pattern.split_last() {
+            Some((&"**", pattern)) => (pattern, segments.get(..pattern.len())?),
+            _ => (pattern.as_slice(), segments),
+        };
         if pattern.len() != segments.len() {
             return None;
         }
@@ -254,8 +267,9 @@ mod tests {
         let document: Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
         let paths = document["paths"].as_object().unwrap();
         let mut left: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
-        let described =
-            |route: &&OwnRoute| !matches!(route.rules.kind, RouteKind::Mcp | RouteKind::Page);
+        let described = |route: &&OwnRoute| {
+            !matches!(route.rules.kind, RouteKind::Mcp | RouteKind::A2a | RouteKind::Page)
+        };
         for route in ROUTES.iter().filter(described) {
             let OwnRoute { method, path, rules, .. } = route;
             assert!(page.contains(path), "{method} {path}");

@@ -84,7 +84,7 @@ pub(super) fn owner(text: &[u8]) -> OwnerRecord {
     let Owner { app, since } = members(text);
     let app = app.unwrap_or_else(|| "".into());
     let since = since.unwrap_or_else(clock::millis);
-    OwnerRecord { app, attached: true, eval: None, since }
+    OwnerRecord { app, attached: true, eval: None, message: None, since }
 }
 
 /// The members that can be read; the defaults, if they cannot.

@@ -15,7 +15,8 @@ use super::rows::{Id, id_of, name};
 use super::{AGAIN, Database, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
-    CallKey, Key, LongRecord, RequestKey, RequestRecord, Slot, StoredRecords, StoredRun,
+    CallKey, Key, LongRecord, OwnedKey, OwnerRecord, RequestKey, RequestRecord, Slot,
+    StoredRecords, StoredRun,
 };
 use crate::model::{CallId, RunKey, RunKind, Workspace};
 
@@ -114,6 +115,12 @@ impl Replica {
     pub async fn request(&self, key: &RequestKey) -> Queried<Option<RequestRecord>> {
         let records = self.read(&Key::Request(key.clone())).await?;
         Ok(Live::of_rows(records).records().requests.pop().map(|(_, record)| record))
+    }
+
+    /// The owner with this key, as the group knows it.
+    pub async fn owner(&self, key: &OwnedKey) -> Queried<Option<OwnerRecord>> {
+        let records = self.read(&Key::Owner(key.clone())).await?;
+        Ok(Live::of_rows(records).records().owners.pop().map(|(_, record)| record))
     }
 
     async fn read(&self, key: &Key) -> Queried<Records> {

@@ -45,6 +45,7 @@ async fn the_same_id_of_another_app_is_another_conversation() {
     threads.leave(&of("a"), thread("c", Some("t")));
     assert_eq!(threads.enter(&of("b")), Thread::default());
     assert_eq!(threads.enter(&of("a")), thread("c", Some("t")));
+    assert!(threads.has("c") && !threads.has("d"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,7 +104,8 @@ impl Client<'_> {
         let draining = self.api.runs.draining().clone();
         let modes = self.modes(request);
         let client = McpClient::new(app, progress_sender, question_sender, modes, draining);
-        let by = CalledBy { run: None, client: Some(Arc::new(client)), view: self.view() };
+        let by =
+            CalledBy { client: Some(Arc::new(client)), view: self.view(), ..CalledBy::default() };
         let (reply_sender, reply) = oneshot::channel();
         let calls = Arc::clone(&self.api.runs.calls);
         let (id, era) = (request.id.to_owned(), self.era.clone());

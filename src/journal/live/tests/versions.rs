@@ -23,7 +23,7 @@ const CALL_TEXT: &str = r#"{"stage":"dispatched","attempts":1,"seq":7,"received_
 const REQUEST: &str = r#"{"request":["a","key"]}"#;
 const OWNER: &str = r#"{"owner":["acme","agent-runs","run_1"]}"#;
 
-const EARLIER: [Earlier; 16] = [
+const EARLIER: [Earlier; 17] = [
     Earlier {
         name: "the address of MANTYX",
         key: "\"upstream\"",
@@ -71,6 +71,12 @@ const EARLIER: [Earlier; 16] = [
         key: OWNER,
         text: r#"{"app":"a","since":4}"#,
         today: r#"{"app":"a","since":4}"#,
+    },
+    Earlier {
+        name: "the owner of a task of an agent",
+        key: r#"{"owner":["hr","a2a-tasks","t"]}"#,
+        text: r#"{"app":"a","attached":true,"message":"m","since":3}"#,
+        today: r#"{"app":"a","attached":true,"message":"m","since":3}"#,
     },
     Earlier {
         name: "the owner of an eval's run",

@@ -1,0 +1,356 @@
+//! Messages. Each is one call, on the way of all calls. A task of the daemon reads the agent's
+//! reply to its end, and hands it to the client while that listens. A client that has hung up asks
+//! for its task later.
+//!
+//! A message is sent once. Its id is in the journal before it is sent, and the task's owner before
+//! the client learns of the task. So a message that comes again, also after a crash, is answered
+//! with its task.
+//!
+//! Must not: check a call, or know how an agent is reached.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::Client;
+use super::error::FrontError;
+use super::message::SentMessage;
+use super::reply::{self, Item, PING_EVERY};
+use crate::backend::{
+    A2aClient, AgentError, AgentEvent, AgentResult, Generation, RelayOperation, RelayReply,
+    RelayRequest,
+};
+use crate::budget::{Budget, Held};
+use crate::calls::CalledBy;
+use crate::calls::once::NotAnswered;
+use crate::config::A2aBinding;
+use crate::http::Body;
+use crate::model::{Answer, Call, Ending};
+use crate::random;
+use crate::run_store::{AgentThing, Whose};
+
+/// How many events of an agent wait for a client that reads slowly.
+const EVENTS: usize = 4;
+/// How long the agent's stream waits for a client that does not read. Then the client is let go: it
+/// can subscribe to its task.
+const READER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the journal keeps as the answer to a message. Later versions read it, too.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum KeptReply {
+    /// The id of the task that the agent has made of it.
+    Task(String),
+    /// The result, where there is no task.
+    Result(Box<RawValue>),
+    /// The agent's own error, and its status.
+    AgentError(u16, Box<RawValue>),
+    Error(FrontError),
+}
+
+impl KeptReply {
+    fn bytes(&self) -> Bytes {
+        serde_json::to_vec(self).expect("a reply is always JSON").into()
+    }
+
+    fn agent_error(error: &AgentError) -> Self {
+        Self::AgentError(error.status.as_u16(), error.json.clone())
+    }
+}
+
+impl Client {
+    /// Answers a message, with a stream of what becomes of it or with one result.
+    pub(super) async fn send(self, message: SentMessage, is_stream: bool) -> Response<Body> {
+        if let Err(error) = self.check_ids(&message).await {
+            return reply::failure(&self.form, error, is_stream);
+        }
+        // The call keeps its parameters when the client has gone.
+        let mut room = Budget::of_process().hold_for(Some(self.app.name.clone()));
+        let size = message.params.get().len() + message.arguments.get().len();
+        if let Err(no_room) = room.resize(size).await {
+            let error = FrontError::busy(format!("{no_room}; the message was not sent."));
+            return reply::failure(&self.form, error, is_stream);
+        }
+        let (sender, mut items) = mpsc::channel(EVENTS);
+        let id = message.id.clone();
+        let key = (self.app.name.clone(), format!("a2a/{}/{id}", self.agent.name));
+        let digest = message.digest.clone();
+        let message_relay = MessageRelay {
+            client: self.clone(),
+            message,
+            is_stream,
+            begun: None,
+            items: Some(sender),
+            has_error: false,
+            _room: room,
+        };
+        let answered = self.api.runs.calls.once_for_app(key, digest, message_relay.begin());
+        let first = if is_stream {
+            timeout(PING_EVERY, items.recv()).await
+        } else {
+            Ok(items.recv().await)
+        };
+        match first {
+            Ok(Some(item)) if is_stream => {
+                reply::events_after(self.form, item, reply::received(items))
+            }
+            Ok(Some(item)) => item.response(&self.form),
+            // The message was sent before.
+            Ok(None) => self.repeat(answered.await, &id, is_stream).await,
+            Err(_elapsed) => reply::events(self.form, reply::received(items)),
+        }
+    }
+
+    /// Refuses ids of other apps, and of none: the agent would know them, as to the agent all apps
+    /// are one client. A conversation that the bridge does not know is one that this client begins,
+    /// and is the app's from now on.
+    async fn check_ids(&self, message: &SentMessage) -> Result<(), FrontError> {
+        for task in message.task.iter().chain(&message.references) {
+            self.check_task(task).await?;
+        }
+        let Some(context) = &message.context else { return Ok(()) };
+        let thing = || AgentThing::context(&self.agent.name, context);
+        match self.whose(thing()).await? {
+            Whose::Own => Ok(()),
+            Whose::Anothers => Err(FrontError::not_found()),
+            // That of a run or a session, which may be another app's.
+            Whose::Unknown if self.is_of_a_call(context) => Err(FrontError::not_found()),
+            Whose::Unknown => {
+                let app = &self.app.name;
+                self.api.runs.own_of_agent(vec![thing()], app, None).await;
+                // Two apps may have begun one with the same id at this moment.
+                match self.whose(thing()).await? {
+                    Whose::Own => Ok(()),
+                    Whose::Anothers | Whose::Unknown => Err(FrontError::not_found()),
+                }
+            }
+        }
+    }
+
+    fn is_of_a_call(&self, context: &str) -> bool {
+        let connection = self.api.backends().registry.connection(&self.agent.name);
+        connection.is_some_and(|connection| connection.peer.has_conversation(context))
+    }
+
+    /// Answers a message that was sent before, by what the journal keeps of it.
+    async fn repeat(
+        self,
+        answer: Result<Bytes, NotAnswered>,
+        id: &str,
+        is_stream: bool,
+    ) -> Response<Body> {
+        let kept = match answer {
+            Ok(body) | Err(NotAnswered::NoCall(body)) => serde_json::from_slice(&body).ok(),
+            Err(NotAnswered::Lost) => None,
+            Err(why) => {
+                let error = match why {
+                    NotAnswered::OtherRequest => FrontError::invalid_params(
+                        "This `messageId` belongs to another message; a new message has a new one.",
+                    ),
+                    NotAnswered::Busy(why) => FrontError::busy(why),
+                    NotAnswered::Elsewhere => FrontError::busy(
+                        "Another replica of the bridge has the message; ask it for the task.",
+                    ),
+                    _ => FrontError::busy(
+                        "The bridge cannot write its journal, so the message was not sent.",
+                    ),
+                };
+                return reply::failure(&self.form, error, is_stream);
+            }
+        };
+        let item = match kept {
+            Some(KeptReply::Task(task)) => return self.answer_with_task(task, is_stream).await,
+            Some(KeptReply::Result(json)) => {
+                let result =
+                    AgentResult { json, task: None, context: None, is_settled: true, state: None };
+                Item::counted(AgentEvent::Result(result), &self.app.name).await
+            }
+            Some(KeptReply::AgentError(status, json)) => {
+                let status =
+                    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let error = AgentError { status, json, is_refusal: true };
+                Item::counted(AgentEvent::Error(error), &self.app.name).await
+            }
+            Some(KeptReply::Error(error)) => Item::Failed(error),
+            None => {
+                let (agent, app) = (&self.agent.name, &self.app.name);
+                match self.api.runs.task_of_message(agent, app, id) {
+                    Some(task) => return self.answer_with_task(task, is_stream).await,
+                    None => Item::Failed(FrontError::internal(
+                        "The message was sent before, and the bridge does not know what became of \
+                         it: it may have taken effect. It was not sent again.",
+                    )),
+                }
+            }
+        };
+        if is_stream {
+            reply::events_after(self.form, item, stream::empty())
+        } else {
+            item.response(&self.form)
+        }
+    }
+
+    /// Answers a message that was sent before with its task as it stands and, in a stream, with
+    /// what becomes of it.
+    async fn answer_with_task(self, task: String, is_stream: bool) -> Response<Body> {
+        let operation = RelayOperation::GetTask { task: task.clone(), history_length: None };
+        let result = match self.ask_about(&task, operation).await {
+            Ok(RelayReply::One(AgentEvent::Result(result))) => result,
+            Ok(RelayReply::One(error)) => {
+                let item = Item::counted(error, &self.app.name).await;
+                return self.one(item, is_stream);
+            }
+            Ok(RelayReply::Events(_)) => {
+                return reply::failure(&self.form, FrontError::other_task(), is_stream);
+            }
+            Err(error) => return reply::failure(&self.form, error, is_stream),
+        };
+        let is_settled = result.is_settled;
+        let json = self.as_reply(result.json);
+        let result = AgentEvent::Result(AgentResult { json, task: None, context: None, ..result });
+        let first = Item::counted(result, &self.app.name).await;
+        if !is_stream || is_settled {
+            return self.one(first, is_stream);
+        }
+        let rest = self.clone().subscription(task).await;
+        reply::events_after(self.form, first, rest)
+    }
+
+    fn one(self, item: Item, is_stream: bool) -> Response<Body> {
+        if is_stream {
+            reply::events_after(self.form, item, stream::empty())
+        } else {
+            item.response(&self.form)
+        }
+    }
+
+    /// A task in the form that the reply to a message has.
+    fn as_reply(&self, task: Box<RawValue>) -> Box<RawValue> {
+        if self.wire.generation == Generation::V03 && self.wire.binding == A2aBinding::JsonRpc {
+            return task;
+        }
+        let wrapped = format!("{{\"task\":{task}}}");
+        RawValue::from_string(wrapped).expect("an object around JSON is JSON")
+    }
+}
+
+/// The relay of one message, in a task of the daemon.
+struct MessageRelay {
+    client: Client,
+    message: SentMessage,
+    is_stream: bool,
+    /// Takes what the message has led to, once that is known.
+    begun: Option<oneshot::Sender<Result<Bytes, NotAnswered>>>,
+    /// `None` once the client has hung up.
+    items: Option<mpsc::Sender<Item>>,
+    /// The last thing that the agent has said is an error.
+    has_error: bool,
+    _room: Held,
+}
+
+impl MessageRelay {
+    /// Makes the call in a task of its own; returns what the journal keeps, as soon as that is
+    /// known. The call may last for an hour longer.
+    async fn begin(mut self) -> Result<Bytes, NotAnswered> {
+        let (sender, begun) = oneshot::channel();
+        self.begun = Some(sender);
+        let calls = Arc::clone(&self.client.api.runs.calls);
+        let app = self.client.app.name.clone();
+        calls.spawn(&app, self.run());
+        begun.await.unwrap_or(Err(NotAnswered::Lost))
+    }
+
+    async fn run(mut self) {
+        let Client { api, app, agent, wire, trace, .. } = self.client.clone();
+        let params = self.message.params.clone();
+        let operation = if self.is_stream {
+            RelayOperation::Stream(params)
+        } else {
+            RelayOperation::Send(params)
+        };
+        let (sender, mut events) = mpsc::channel(1);
+        let a2a_client = A2aClient { request: RelayRequest { wire, operation }, events: sender };
+        let by = CalledBy { a2a_client: Some(Arc::new(a2a_client)), ..CalledBy::default() };
+        let id = format!("a2a_{}", random::uuid().simple());
+        let call = Call::by_hand(&id, agent.tool.clone(), Some(&self.message.arguments));
+        let calls = &api.runs.calls;
+        let mut calling = pin!(calls.call_by_hand(&app.name, &agent.route, call, &trace, by));
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(reply) = events.recv() => self.take(reply).await,
+                outcome = &mut calling => break outcome,
+            }
+        };
+        while let Ok(reply) = events.try_recv() {
+            self.take(reply).await;
+        }
+        self.end(outcome.ending, &outcome.answer).await;
+    }
+
+    /// Takes what the agent says: its ids get their owner, then the client gets it.
+    async fn take(&mut self, reply: AgentEvent) {
+        self.has_error = matches!(reply, AgentEvent::Error(_));
+        let (app, agent) = (self.client.app.name.clone(), self.client.agent.name.clone());
+        let kept = match &reply {
+            AgentEvent::Result(AgentResult { json, task, context, .. }) => {
+                let task_thing = task.iter().map(|id| AgentThing::task(&agent, id));
+                let context_thing = context.iter().map(|id| AgentThing::context(&agent, id));
+                let things = task_thing.chain(context_thing).collect();
+                let message = Some(self.message.id.as_str());
+                self.client.api.runs.own_of_agent(things, &app, message).await;
+                Ok(match task {
+                    Some(task) => KeptReply::Task(task.clone()),
+                    None => KeptReply::Result(json.clone()),
+                })
+            }
+            // The agent has refused the message, so that it may be sent again.
+            AgentEvent::Error(error) if error.is_refusal => Err(KeptReply::agent_error(error)),
+            AgentEvent::Error(error) => Ok(KeptReply::agent_error(error)),
+        };
+        self.keep(kept);
+        if self.items.is_some() {
+            let item = Item::counted(reply, &app).await;
+            self.give(item).await;
+        }
+    }
+
+    /// Has the journal keep what the message has led to. `Err`: nothing has run.
+    fn keep(&mut self, kept: Result<KeptReply, KeptReply>) {
+        let Some(begun) = self.begun.take() else { return };
+        let answer = match kept {
+            Ok(reply) => Ok(reply.bytes()),
+            Err(reply) => Err(NotAnswered::NoCall(reply.bytes())),
+        };
+        begun.send(answer).ok();
+    }
+
+    async fn give(&mut self, item: Item) {
+        let Some(items) = &self.items else { return };
+        let is_end = matches!(item, Item::Failed(_));
+        let taken = timeout(READER_PATIENCE, items.send(item)).await;
+        if is_end || !matches!(taken, Ok(Ok(()))) {
+            self.items = None;
+        }
+    }
+
+    /// Ends the relay. Where the call brought nothing of the agent's, the client reads why.
+    async fn end(&mut self, ending: Ending, answer: &Answer) {
+        let is_agents = matches!(ending, Ending::Result | Ending::ToolError);
+        if is_agents || self.has_error {
+            return;
+        }
+        let error = FrontError::ended(ending, answer.parts().0);
+        let reply = KeptReply::Error(error.clone());
+        self.keep(if ending.is_of_no_call() { Err(reply) } else { Ok(reply) });
+        self.give(Item::Failed(error)).await;
+    }
+}
