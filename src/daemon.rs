@@ -317,10 +317,14 @@ enum Past {
     Group(Keeper, mpsc::Receiver<Event>),
 }
 
-fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {
-    match Audit::open(file, *arguments) {
+fn audit(config: &config::Audit) -> Result<Arc<Audit>, StartError> {
+    let file = config.file.as_deref();
+    match Audit::open(file, config.syslog.as_ref(), config.arguments) {
         Ok(audit) => Ok(Arc::new(audit)),
-        Err(source) => Err(StartError::Audit { path: file.clone(), source }),
+        Err(source) => {
+            let path = file.unwrap_or(Path::new("")).to_owned();
+            Err(StartError::Audit { path, source })
+        }
     }
 }
 
