@@ -1,9 +1,9 @@
 //! The audit log: one line of JSON for each call that has ended, or that has got a first answer and
 //! continues as a long call. docs/audit.md has the fields.
 //!
-//! The lines go to a file (`writer`), to a syslog receiver (`syslog`), or to both. Each has a thread
-//! of its own and a queue (`queue`). A line that is not accepted waits, up to a limit; beyond it,
-//! lines are lost, counted and logged.
+//! The lines go to a file (`writer`), to a syslog receiver (`syslog`), or to both. Each has a
+//! thread and a queue (`queue`). A line that is not accepted waits, up to a limit; beyond it, lines
+//! are lost, counted and logged.
 //!
 //! Must not: delay a call, or serve as a record of calls (the journal does).
 

@@ -318,14 +318,9 @@ enum Past {
 }
 
 fn audit(config: &config::Audit) -> Result<Arc<Audit>, StartError> {
-    let file = config.file.as_deref();
-    match Audit::open(file, config.syslog.as_ref(), config.arguments) {
-        Ok(audit) => Ok(Arc::new(audit)),
-        Err(source) => {
-            let path = file.unwrap_or(Path::new("")).to_owned();
-            Err(StartError::Audit { path, source })
-        }
-    }
+    let audit = Audit::open(config.file.as_deref(), config.syslog.as_ref(), config.arguments);
+    let path = config.file.clone().unwrap_or_default();
+    Ok(Arc::new(audit.map_err(|source| StartError::Audit { path, source })?))
 }
 
 fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {

@@ -1,8 +1,8 @@
 //! Sends the lines of the audit log to a syslog receiver: a unix socket of this host, or a server
 //! over TCP or TLS.
 //!
-//! A line that the kernel has taken counts as sent, since syslog has no acknowledgements: the end of
-//! a receiver can lose the lines that were under way. The file has them.
+//! A line that the kernel has taken counts as sent, since syslog has no acknowledgements: the end
+//! of a receiver can lose the lines that were under way. The file has them.
 //!
 //! Must not: make a call wait, or decide what a line says.
 

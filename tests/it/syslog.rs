@@ -1,5 +1,5 @@
-//! The audit log at real receivers: rsyslog and syslog-ng, over the socket of the host, TCP and TLS;
-//! while they restart, too.
+//! The audit log at real receivers: rsyslog and syslog-ng, over the socket of the host, TCP and
+//! TLS; while they restart, too.
 
 use std::{
     fs,
@@ -84,6 +84,11 @@ log {{ source(s); destination(d); }};
         );
         Self::with(dir, address, &config, |dir| {
             let mut command = Command::new(debian::program("syslog-ng", "syslog-ng-core"));
+            let modules = Path::new("usr/lib/syslog-ng/3.38");
+            if !Path::new("/").join(modules).exists() {
+                let path = debian::files("syslog-ng-core", "").join(modules);
+                command.arg(format!("--module-path={}", path.display()));
+            }
             command.args(["-F", "--no-caps", "-f"]).arg(dir.join("config"));
             for (option, file) in [("-R", "persist"), ("-p", "pid"), ("-c", "control")] {
                 command.arg(option).arg(dir.join(file));
