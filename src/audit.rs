@@ -1,53 +1,54 @@
 //! The audit log: one line of JSON for each call that has ended, or that has got a first answer and
 //! continues as a long call. docs/audit.md has the fields.
 //!
-//! One thread writes. It keeps lines that the disk does not accept, up to a limit, and tries again.
-//! Beyond the limit, lines are lost, counted and logged. If the file was renamed or removed, the
-//! thread creates a new one.
+//! The lines go to a file (`writer`), to a syslog receiver (`syslog`), or to both. Each has a
+//! thread and a queue (`queue`). A line that is not accepted waits, up to a limit; beyond it, lines
+//! are lost, counted and logged.
 //!
 //! Must not: delay a call, or serve as a record of calls (the journal does).
 
+mod queue;
+pub mod syslog;
 mod writer;
 
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::Duration;
-use std::{io, thread};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use tracing::error;
 
+pub use self::queue::Health;
+use self::queue::{Queue, Shared};
+use self::syslog::Receiver;
 use self::writer::Writer;
 use crate::model::catalog::hex;
 use crate::{clock, telemetry};
 
-/// The most lines and bytes that may wait to be written.
-const WAITING_LINES: usize = 10_000;
-const WAITING_BYTES: usize = 16 << 20;
-
-/// The audit log. After a drop, its thread writes the lines that it has got, and ends.
+/// The audit log. After a drop, its threads write the lines that they have got, and end.
 #[derive(Debug)]
 pub struct Audit {
-    /// The thread that writes, and the way to it; `None` once the log is closed.
-    writer: Mutex<Option<(mpsc::SyncSender<String>, JoinHandle<()>)>>,
-    shared: Arc<Shared>,
+    file: Option<Queue>,
+    syslog: Option<Queue>,
     /// Whether arguments are written, beside their digest.
     arguments: bool,
 }
 
-/// The state of the audit log.
-#[derive(Debug, Clone, Default)]
-pub struct Health {
-    /// For operators: why lines cannot be written now.
-    pub error: Option<String>,
-    pub written: u64,
-    /// Lines that were dropped before the disk accepted them.
-    pub lost: u64,
+/// A line of the log.
+#[derive(Debug)]
+struct Line {
+    time: SystemTime,
+    /// Without its line end.
+    text: String,
+}
+
+impl Line {
+    /// Its bytes, with its line end.
+    const fn len(&self) -> usize {
+        self.text.len() + 1
+    }
 }
 
 /// A call, as the audit log describes it.
@@ -106,7 +107,7 @@ pub struct Approval {
     pub ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct AuditLine<'a> {
     time: String,
     #[serde(flatten)]
@@ -117,27 +118,31 @@ struct AuditLine<'a> {
     asked: &'a PersonAnswers,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    health: Mutex<Health>,
-    /// Bytes that wait to be written.
-    waiting: AtomicUsize,
-}
-
 impl Audit {
-    /// Opens the audit log at `path`; creates it with mode 0600 if it does not exist.
+    /// Opens the audit log in `file`, which is created with mode 0600 if it does not exist, and to
+    /// the receiver `syslog`.
     ///
     /// # Errors
     ///
     /// The file cannot be opened. The daemon then does not start: an operator who wants an audit
-    /// log wants no calls without one.
-    pub fn open(path: &Path, arguments: bool) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let (lines, given) = mpsc::sync_channel(WAITING_LINES);
-        let writer = Writer::open(path.to_owned(), Arc::clone(&shared))?;
-        let thread =
-            thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&given))?;
-        Ok(Self { writer: Mutex::new(Some((lines, thread))), shared, arguments })
+    /// log wants no calls without one. A receiver that is away is waited for: the start must not
+    /// depend on another service.
+    pub fn open(
+        file: Option<&Path>,
+        syslog: Option<&Receiver>,
+        arguments: bool,
+    ) -> io::Result<Self> {
+        let file = file.map(|path| {
+            let shared = Arc::<Shared>::new(Shared::new("file"));
+            let writer = Writer::open(path.to_owned(), Arc::clone(&shared))?;
+            Queue::start(shared, usize::MAX, move |lines| writer.run(lines))
+        });
+        let syslog = syslog.map(|receiver| {
+            let shared = Arc::<Shared>::new(Shared::new("syslog"));
+            let sender = syslog::Sender::new(receiver.clone(), Arc::clone(&shared));
+            Queue::start(shared, syslog::LONGEST, move |lines| sender.run(lines))
+        });
+        Ok(Self { file: file.transpose()?, syslog: syslog.transpose()?, arguments })
     }
 
     /// The part of these arguments that the log shows.
@@ -151,83 +156,52 @@ impl Audit {
 
     /// Logs the outcome of `call` in a word, with a person's decisions. Never waits.
     pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &PersonAnswers) {
-        let line = AuditLine {
-            time: clock::rfc3339(clock::now()),
-            call,
-            outcome,
-            ms: clock::millis_of(took),
-            asked,
-        };
-        let mut text = line.text();
-        let mut has_room = self.shared.reserve(text.len());
-        if !has_room && call.arguments.arguments.is_some() {
+        let time = clock::now();
+        let ms = clock::millis_of(took);
+        let line = AuditLine { time: clock::rfc3339(time), call, outcome, ms, asked };
+        let whole = Arc::new(Line { time, text: line.text() });
+        for queue in self.queues() {
+            if queue.offer(&whole) {
+                continue;
+            }
+            if call.arguments.arguments.is_none() {
+                queue.push(&whole);
+                continue;
+            }
             let mut call = call.clone();
             call.arguments.arguments = None;
             call.arguments.arguments_left_out = true;
-            text = AuditLine { call: &call, ..line }.text();
-            has_room = self.shared.reserve(text.len());
-        }
-        if !has_room {
-            self.shared.lost(1);
-            return;
-        }
-        let bytes = text.len();
-        let writer = self.writer.lock();
-        // The channel is full, or the thread has ended.
-        if writer.as_ref().is_none_or(|(lines, _)| lines.try_send(text).is_err()) {
-            self.shared.free(bytes);
-            self.shared.lost(1);
+            let text = AuditLine { call: &call, ..line.clone() }.text();
+            queue.push(&Arc::new(Line { time, text }));
         }
     }
 
-    pub fn health(&self) -> Health {
-        self.shared.health.lock().clone()
+    /// The state of the file; `None` if none is configured.
+    pub fn file_health(&self) -> Option<Health> {
+        self.file.as_ref().map(Queue::health)
     }
 
-    /// Writes all queued lines, and ends the thread. Blocks.
+    /// The state of what goes to syslog; `None` if no receiver is configured.
+    pub fn syslog_health(&self) -> Option<Health> {
+        self.syslog.as_ref().map(Queue::health)
+    }
+
+    /// Writes all queued lines, and ends the threads. Blocks, at most for [`queue::CLOSE`] each.
     pub fn close(&self) {
-        let Some((lines, thread)) = self.writer.lock().take() else { return };
-        // Ends the thread, once it has got all of them.
-        drop(lines);
-        if thread.join().is_err() {
-            error!("the audit log's thread panicked");
+        for queue in self.queues() {
+            queue.close();
         }
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.file.iter().chain(&self.syslog)
     }
 }
 
 impl AuditLine<'_> {
     fn text(&self) -> String {
         let json = serde_json::to_string(self).expect("strings, numbers and JSON can be written");
-        let mut line = telemetry::plain_json(&json);
-        line.push('\n');
-        line
-    }
-}
-
-impl Shared {
-    /// Reserves room for `bytes` that wait; false if there is none.
-    fn reserve(&self, bytes: usize) -> bool {
-        let has_room = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES;
-        if !has_room {
-            self.free(bytes);
-        }
-        has_room
-    }
-
-    /// Frees the room of `bytes`.
-    fn free(&self, bytes: usize) {
-        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts lines that are lost.
-    fn lost(&self, lines: u64) {
-        let mut health = self.health.lock();
-        let before = health.lost;
-        health.lost += lines;
-        // Logs the first lost line, and then each time that the number has doubled.
-        if lines > 0 && (before == 0 || before.ilog2() != health.lost.ilog2()) {
-            error!(lost = health.lost, "lines of the audit log are lost: they cannot be written");
-        }
+        telemetry::plain_json(&json)
     }
 }
 

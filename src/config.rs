@@ -58,6 +58,7 @@ use self::scalars::{
 pub use self::secrets::{LiveSecrets, Secret, Secrets};
 pub use self::validate::listen::only_with_ipv6;
 pub use self::written::Written;
+use crate::audit::syslog::Receiver;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -343,7 +344,8 @@ pub struct Calls {
 /// The audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    pub file: PathBuf,
+    pub file: Option<PathBuf>,
+    pub syslog: Option<Receiver>,
     /// Whether the arguments of calls are written.
     pub arguments: bool,
 }

@@ -324,11 +324,10 @@ enum Past {
     Group(Keeper, mpsc::Receiver<Event>),
 }
 
-fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {
-    match Audit::open(file, *arguments) {
-        Ok(audit) => Ok(Arc::new(audit)),
-        Err(source) => Err(StartError::Audit { path: file.clone(), source }),
-    }
+fn audit(config: &config::Audit) -> Result<Arc<Audit>, StartError> {
+    let audit = Audit::open(config.file.as_deref(), config.syslog.as_ref(), config.arguments);
+    let path = config.file.clone().unwrap_or_default();
+    Ok(Arc::new(audit.map_err(|source| StartError::Audit { path, source })?))
 }
 
 fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {

@@ -24,7 +24,7 @@ use url::{Origin, Url};
 
 pub use client::Client;
 pub use link_local::{names_link_local, names_this_machine};
-pub use tls::{Tls, TlsFlaw};
+pub use tls::{Tls, TlsFlaw, tls_settings};
 
 use crate::budget::{Buffer, NoRoom};
 use crate::error_chain::error_chain;

@@ -2,10 +2,20 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
 
 use tempfile::TempDir;
 
+use super::queue::WAITING_BYTES;
 use super::*;
+
+fn file_log(path: &Path, arguments: bool) -> Audit {
+    Audit::open(Some(path), None, arguments).unwrap()
+}
+
+fn health(audit: &Audit) -> Health {
+    audit.file_health().unwrap()
+}
 
 fn call(id: &str, audit: &Audit, arguments: &str) -> Call {
     let raw = RawValue::from_string(arguments.to_owned()).unwrap();
@@ -42,7 +52,7 @@ fn ids(path: &Path) -> Vec<String> {
 
 /// Waits until all that was told is written.
 fn settle(audit: &Audit, written: u64) {
-    while audit.health().written < written {
+    while health(audit).written < written {
         thread::yield_now();
     }
 }
@@ -51,7 +61,7 @@ fn settle(audit: &Audit, written: u64) {
 fn a_line_has_the_digest_of_the_exact_bytes() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let audit = Audit::open(&path, false).unwrap();
+    let audit = file_log(&path, false);
     audit.tell(
         &call("tu_1", &audit, "{ \"a\": 1.10 }"),
         "tool_error",
@@ -81,7 +91,7 @@ fn a_line_has_the_digest_of_the_exact_bytes() {
 fn arguments_are_written_where_that_is_wanted_and_stay_one_plain_line() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let audit = Audit::open(&path, true).unwrap();
+    let audit = file_log(&path, true);
     let arguments = "{\n\"n\": 1e400,\r\n\"s\": \"\u{9b}\\n\"}";
     audit.tell(
         &call("tu_1", &audit, arguments),
@@ -99,7 +109,7 @@ fn arguments_are_written_where_that_is_wanted_and_stay_one_plain_line() {
 fn a_file_that_is_moved_away_is_made_anew() {
     let dir = TempDir::new().unwrap();
     let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
-    let audit = Audit::open(&path, false).unwrap();
+    let audit = file_log(&path, false);
     tell(&audit, "a");
     settle(&audit, 1);
     fs::rename(&path, &old).unwrap();
@@ -116,7 +126,7 @@ fn a_line_that_a_crash_cut_off_spoils_no_other() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
     fs::write(&path, "{\"time\":\"2026").unwrap();
-    let audit = Audit::open(&path, false).unwrap();
+    let audit = file_log(&path, false);
     tell(&audit, "a");
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
@@ -129,18 +139,18 @@ fn lines_that_cannot_be_written_wait_and_calls_do_not() {
     let inner = dir.path().join("logs");
     fs::create_dir(&inner).unwrap();
     let path = inner.join("audit.jsonl");
-    let audit = Audit::open(&path, false).unwrap();
+    let audit = file_log(&path, false);
     // No file can be opened there any more.
     fs::remove_dir_all(&inner).unwrap();
     tell(&audit, "a");
     tell(&audit, "b");
-    while audit.health().error.is_none() {
+    while health(&audit).error.is_none() {
         thread::yield_now();
     }
     fs::create_dir(&inner).unwrap();
     settle(&audit, 2);
-    let health = audit.health();
-    assert_eq!((health.error, health.lost), (None, 0));
+    let end = health(&audit);
+    assert_eq!((end.error, end.lost), (None, 0));
     audit.close();
     assert_eq!(ids(&path), ["a", "b"]);
 }
@@ -150,22 +160,22 @@ fn beyond_its_bound_lines_are_lost_and_counted() {
     let dir = TempDir::new().unwrap();
     let inner = dir.path().join("logs");
     fs::create_dir(&inner).unwrap();
-    let audit = Audit::open(&inner.join("audit.jsonl"), true).unwrap();
+    let audit = file_log(&inner.join("audit.jsonl"), true);
     fs::remove_dir_all(&inner).unwrap();
     let call = Call { name: "x".repeat(1 << 20), ..call("tu", &audit, "{}") };
     for _ in 0..20 {
         audit.tell(&call, "result", Duration::ZERO, &PersonAnswers::default());
     }
-    assert_eq!(audit.health().lost, 5, "16 MiB wait, in lines of a little more than 1 MiB");
+    assert_eq!(health(&audit).lost, 5, "16 MiB wait, in lines of a little more than 1 MiB");
     audit.close();
-    assert_eq!(audit.health().lost, 20, "and those are lost with the process");
+    assert_eq!(health(&audit).lost, 20, "and those are lost with the process");
 }
 
 #[test]
 fn arguments_that_have_no_room_leave_their_line_behind() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let audit = Audit::open(&path, true).unwrap();
+    let audit = file_log(&path, true);
     let large = format!("\"{}\"", "x".repeat(WAITING_BYTES));
     audit.tell(
         &call("tu_1", &audit, &large),
@@ -175,7 +185,7 @@ fn arguments_that_have_no_room_leave_their_line_behind() {
     );
     tell(&audit, "tu_2");
     audit.close();
-    assert_eq!((ids(&path), audit.health().lost), (vec!["tu_1".to_owned(), "tu_2".to_owned()], 0));
+    assert_eq!((ids(&path), health(&audit).lost), (vec!["tu_1".to_owned(), "tu_2".to_owned()], 0));
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

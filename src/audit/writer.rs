@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use tracing::{error, info};
-
-use super::Shared;
+use super::Line;
+use super::queue::Shared;
 
 /// The interval between attempts while the disk accepts no lines.
 const RETRY: Duration = Duration::from_secs(1);
@@ -33,29 +32,28 @@ impl Writer {
         match open(&path) {
             // The lines wait, as they do when the disk fills up later.
             Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
-                error!(path = %path.display(), error = %full, "the audit log cannot be created");
-                shared.health.lock().error = Some(full.to_string());
+                shared.attempted(Err(format!("{} cannot be created: {full}", path.display())));
             }
             opened => drop(opened?),
         }
         Ok(Self { path, lines: Vec::new(), shared })
     }
 
-    pub(super) fn run(mut self, given: &Receiver<String>) {
+    pub(super) fn run(mut self, given: &Receiver<Arc<Line>>) {
         loop {
             let wait = if self.lines.is_empty() { Duration::MAX } else { RETRY };
             let first = given.recv_timeout(wait);
-            let stop = first == Err(RecvTimeoutError::Disconnected);
+            let stop = matches!(first, Err(RecvTimeoutError::Disconnected));
             let more = std::iter::from_fn(|| given.try_recv().ok());
             for line in first.into_iter().chain(more) {
-                self.lines.extend_from_slice(line.as_bytes());
+                self.lines.extend_from_slice(line.text.as_bytes());
+                self.lines.push(b'\n');
                 if self.lines.len() > BATCH {
                     break;
                 }
             }
             self.write();
             if stop {
-                self.shared.free(self.lines.len());
                 self.shared.lost(count_lines(&self.lines));
                 return;
             }
@@ -65,23 +63,7 @@ impl Writer {
     /// Writes the lines, and reports the outcome.
     fn write(&mut self) {
         let outcome = self.try_write();
-        let mut health = self.shared.health.lock();
-        let before = health.error.take();
-        match outcome {
-            Ok(lines) => {
-                health.written += lines;
-                if before.is_some() {
-                    info!("the audit log can be written again");
-                }
-            }
-            Err(error) => {
-                if before.is_none() {
-                    let path = self.path.display();
-                    error!(%path, %error, "the audit log cannot be written; its lines wait");
-                }
-                health.error = Some(error.to_string());
-            }
-        }
+        self.shared.attempted(outcome.map_err(|error| format!("{}: {error}", self.path.display())));
     }
 
     /// Opens the file again, as the one before may have been renamed or removed. Returns how many

@@ -19,7 +19,7 @@ pub use self::entry::CommonKeys;
 use self::entry::backend_entry;
 pub use self::limits::{Calls, Quota, Rate, Refresh};
 pub use self::programs::{Programs, Sandbox};
-pub use self::storage::{Audit, State};
+pub use self::storage::{Audit, State, Syslog};
 use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, ClientAuth, Count, DurationOrOff, DurationText, Globs, HsafaApi,
@@ -61,7 +61,7 @@ pub struct File {
     pub refresh: Option<Refresh>,
     /// The limits of all tool calls together.
     pub calls: Option<Calls>,
-    /// The audit log: a file with a line of JSON for each call.
+    /// The audit log: a line of JSON for each call, in a file or to syslog.
     pub audit: Option<At<Audit>>,
     /// What is replaced in the results of all backends, before they are kept, logged or posted.
     pub redact: Option<List<Redact>>,

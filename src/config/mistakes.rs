@@ -45,12 +45,31 @@ pub fn less_time(least: impl Display) -> MistakeText {
     )
 }
 
-pub fn audit_file() -> MistakeText {
+pub fn no_audit_place() -> MistakeText {
     MistakeText::new(
         "`file` is missing: where is the audit log written?",
-        "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
+        "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`, or `syslog: {to: \
+         \"unix:/dev/log\"}`",
     )
 }
+
+pub fn no_receiver() -> MistakeText {
+    MistakeText::new("`to` is missing: which receiver gets the lines?", RECEIVERS)
+}
+
+pub fn receiver(address: impl Display) -> MistakeText {
+    MistakeText::new(format!("`{address}` is no address of a syslog receiver"), RECEIVERS)
+}
+
+pub fn tls_of_plain_receiver() -> MistakeText {
+    MistakeText::new(
+        "`tls` means nothing where the address is not tls://",
+        "write tls:// in `to`, or remove this",
+    )
+}
+
+const RECEIVERS: &str = "write `unix:/dev/log`, `tcp://host:601` or `tls://host:6514`; UDP is left \
+                         out, as it loses lines in silence";
 
 pub fn no_state_dir() -> MistakeText {
     MistakeText::new(

@@ -34,8 +34,8 @@ use super::program::outermost;
 use super::reference::{Directories, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
-    At, Audit, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, Refresh,
-    Secret, Secrets, Written, file_format,
+    At, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, Refresh, Secret,
+    Secrets, Written, file_format,
 };
 use crate::model::BackendName;
 use crate::model::maps::HashSet;
@@ -187,12 +187,6 @@ impl<'a> Validator<'a> {
             pending_timeout: pending_timeout.unwrap_or(Duration::from_secs(60 * 60)),
             max_concurrent: section.max_concurrent.as_ref().map_or(256, |at| at.value.0),
         }
-    }
-
-    fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
-        let file = self.needed(at.node, &at.value.file, mistakes::audit_file())?;
-        let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
-        Some(Audit { file: self.path(file)?, arguments })
     }
 
     fn state_dir(&self, section: Option<&At<String>>) -> Option<PathBuf> {

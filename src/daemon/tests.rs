@@ -6,7 +6,11 @@ use super::*;
 
 #[test]
 fn an_audit_log_without_its_directory_is_told_at_once() {
-    let log = config::Audit { file: "/no/such/directory/audit.jsonl".into(), arguments: false };
+    let log = config::Audit {
+        file: Some("/no/such/directory/audit.jsonl".into()),
+        syslog: None,
+        arguments: false,
+    };
     let error = audit(&log).unwrap_err();
     assert!(error.to_string().contains("/no/such/directory/audit.jsonl"), "{error}");
 }

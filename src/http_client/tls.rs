@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConfigBuilder, Error, InconsistentKeys, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use crate::error_chain::is_of_authority;
 use crate::tls::certificate::read_pem;
@@ -68,19 +69,37 @@ impl Tls {
             let identity = Identity::from_pem(pem.as_bytes());
             return builder.identity(identity.expect("the pair was checked when it was read"));
         };
-        let trust = trusting(authorities);
-        let mut config = match &self.identity {
-            None => trust.with_no_client_auth(),
-            Some(pem) => {
-                let chain = read_pem(pem).expect("the pair was checked when it was read");
-                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-                    .expect("the pair was checked when it was read");
-                trust.with_client_auth_cert(chain, key).expect("the pair was checked, too")
-            }
-        };
+        let mut config = self.identified(trusting(authorities));
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_owned()).collect();
         builder.tls_backend_preconfigured(config)
     }
+
+    /// The settings with the bridge's certificate, if it has one for the server.
+    fn identified(&self, trust: ConfigBuilder<ClientConfig, WantsClientCert>) -> ClientConfig {
+        let Some(pem) = &self.identity else { return trust.with_no_client_auth() };
+        let chain = read_pem(pem).expect("the pair was checked when it was read");
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+            .expect("the pair was checked when it was read");
+        trust.with_client_auth_cert(chain, key).expect("the pair was checked, too")
+    }
+}
+
+/// The settings of a TLS client that speaks another protocol than HTTP.
+///
+/// # Errors
+///
+/// The authorities of this machine cannot be read.
+pub fn tls_settings(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
+    let trust = match tls.and_then(|tls| tls.authorities.as_ref()) {
+        Some(authorities) => trusting(authorities),
+        None => ClientConfig::builder_with_provider(crate::tls::provider())
+            .with_safe_default_protocol_versions()?
+            .with_platform_verifier()?,
+    };
+    Ok(match tls {
+        Some(tls) => tls.identified(trust),
+        None => trust.with_no_client_auth(),
+    })
 }
 
 /// The settings of a client that trusts what a file names: authorities, and a server's own

@@ -216,6 +216,8 @@ mod storage;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
+mod syslog;
+#[cfg(test)]
 mod systemd;
 #[cfg(test)]
 mod tidy;

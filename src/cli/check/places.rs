@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::audit::syslog::Receiver;
 use crate::backend::program;
 use crate::config::Config;
 use crate::error_chain::error_chain;
@@ -22,11 +23,26 @@ pub(in crate::cli) fn missing(config: &Config) -> Vec<String> {
     let state = unusable_directory(&config.state_dir).map(|why| {
         format!("state_dir: {why}; correct it, or give the daemon's user the right to it")
     });
-    let unusable_audit = config.audit.as_ref().and_then(|audit| unusable_file(&audit.file));
-    let audit = unusable_audit.map(|why| {
+    let audit = config.audit.as_ref();
+    let unusable_audit = audit.and_then(|audit| unusable_file(audit.file.as_deref()?));
+    let audit_file = unusable_audit.map(|why| {
         format!("audit.file: {why}; make its directory, and give the daemon's user the right to it")
     });
-    programs.chain(state).chain(audit).collect()
+    let missing_socket = audit.and_then(|audit| missing_socket(audit.syslog.as_ref()?));
+    programs.chain(state).chain(audit_file).chain(missing_socket).collect()
+}
+
+/// A warning if the socket of a syslog receiver is not there.
+fn missing_socket(receiver: &Receiver) -> Option<String> {
+    let Receiver::Unix(path) = receiver else { return None };
+    if path.exists() {
+        return None;
+    }
+    let path = path.display();
+    Some(format!(
+        "audit.syslog.to: there is no socket {path}; start the syslog service or journald, or \
+         correct the path"
+    ))
 }
 
 /// Why files cannot be made in `directory`, which is made if it is missing.

@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::ServerTls;
 use crate::config::deserialize::At;
 use crate::config::scalars::{DurationText, Scalar};
 
@@ -25,9 +26,9 @@ pub struct State {
     pub statement_timeout: Option<At<DurationText>>,
 }
 
-/// The audit log.
+/// The audit log: `file`, or `syslog`, or both.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with file")]
+#[serde(deny_unknown_fields, expecting = "a map with file or syslog")]
 pub struct Audit {
     /// The path of the file. The bridge appends to it, and creates it with mode 0600, again after
     /// it was renamed.
@@ -35,4 +36,17 @@ pub struct Audit {
     /// `true`: the log has the arguments of calls, too, and not only their SHA-256. They may
     /// contain personal or secret data. Default: `false`.
     pub arguments: Option<At<bool>>,
+    /// The receiver that gets each line, too.
+    pub syslog: Option<At<Syslog>>,
+}
+
+/// A syslog receiver.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with to")]
+pub struct Syslog {
+    /// `unix:/dev/log`: the socket of this host. `tcp://host:601`, `tls://host:6514`: RFC 5424 with
+    /// octet counting.
+    pub to: Option<At<String>>,
+    /// How its certificate is checked, and what the bridge shows to it; for `tls://`.
+    pub tls: Option<At<ServerTls>>,
 }

@@ -1,11 +1,15 @@
-//! `state`: the journal in PostgreSQL.
+//! `state`: the journal in PostgreSQL. `audit`: where the lines of the audit log go.
 //!
-//! Must not: connect to it.
+//! Must not: connect to one of them.
 
+use std::path::Path;
 use std::time::Duration;
 
+use url::Url;
+
 use super::{Validator, mistakes, optional, plain_secret};
-use crate::config::{At, Dialect, Upstream, file_format};
+use crate::audit::syslog::{Receiver, Server};
+use crate::config::{At, Audit, Dialect, Upstream, file_format};
 use crate::journal::Postgres;
 
 impl Validator<'_> {
@@ -46,6 +50,55 @@ impl Validator<'_> {
             group: section.group.as_ref().map_or("default", |at| at.value.as_str()).to_owned(),
             statement_timeout: timeout.unwrap_or(Duration::from_secs(5)),
         })
+    }
+}
+
+impl Validator<'_> {
+    pub(super) fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
+        let section = &at.value;
+        if section.file.is_none() && section.syslog.is_none() {
+            return self.missing(at.node, mistakes::no_audit_place());
+        }
+        let file = optional(&section.file, |at| self.path(at));
+        let syslog = optional(&section.syslog, |at| self.syslog(at));
+        let arguments = section.arguments.as_ref().is_some_and(|at| at.value);
+        Some(Audit { file: file?, syslog: syslog?, arguments })
+    }
+
+    fn syslog(&self, at: &At<file_format::Syslog>) -> Option<Receiver> {
+        let section = &at.value;
+        let address = self.needed(at.node, &section.to, mistakes::no_receiver())?;
+        let text = self.open_text(address.node, &address.value, Dialect::Own)?;
+        let Some(receiver) = receiver(&text) else {
+            return self.refuse(address.node, mistakes::receiver(&text));
+        };
+        let Some(tls) = &section.tls else { return Some(receiver) };
+        let Receiver::Tls(server, _) = receiver else {
+            return self.refuse(tls.node.key(), mistakes::tls_of_plain_receiver());
+        };
+        let settings = self.server_tls(Some(tls), Dialect::Own, None)?;
+        Some(Receiver::Tls(server, settings))
+    }
+}
+
+/// The receiver at an address: `unix:` and a path, or `tcp://` or `tls://` with a host.
+fn receiver(address: &str) -> Option<Receiver> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+        return if path.is_absolute() { Some(Receiver::Unix(path.to_owned())) } else { None };
+    }
+    let url = Url::parse(address).ok()?;
+    let has_rest = !matches!(url.path(), "" | "/") || url.query().is_some();
+    if has_rest || !url.username().is_empty() || url.password().is_some() {
+        return None;
+    }
+    let host = url.host_str().filter(|host| !host.is_empty())?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    // The ports that IANA has for both (RFC 6587, RFC 5425).
+    match url.scheme() {
+        "tcp" => Some(Receiver::Tcp(Server { host, port: url.port().unwrap_or(601) })),
+        "tls" => Some(Receiver::Tls(Server { host, port: url.port().unwrap_or(6514) }, None)),
+        _ => None,
     }
 }
 

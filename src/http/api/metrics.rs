@@ -17,7 +17,7 @@ use prometheus_client::registry::Metric;
 
 use super::sight::sees_app;
 use super::{Api, ApiRequest, Caller, RunStore, Runtime, Tls, response, status};
-use crate::audit::Audit;
+use crate::audit::{Audit, Health};
 use crate::backend::calls::BackendHandle;
 use crate::backend::registry::Snapshot;
 use crate::clock;
@@ -485,7 +485,32 @@ fn journal(runs: &RunStore) -> Vec<Row> {
 }
 
 fn audit(audit: &Audit) -> Vec<Row> {
-    let health = audit.health();
+    let file = audit.file_health().map(audit_file);
+    let syslog = audit.syslog_health().map(audit_syslog);
+    file.into_iter().chain(syslog).flatten().collect()
+}
+
+fn audit_syslog(health: Health) -> Vec<Row> {
+    vec![
+        Row::new(
+            "audit_syslog_lines",
+            "Lines of the audit log that went to the syslog receiver",
+            counter(health.written),
+        ),
+        Row::new(
+            "audit_syslog_lines_lost",
+            "Lines lost because the syslog receiver did not take them in time",
+            counter(health.lost),
+        ),
+        Row::new(
+            "audit_syslog_reachable",
+            "0 while the syslog receiver takes no lines",
+            gauge(f64::from(health.error.is_none())),
+        ),
+    ]
+}
+
+fn audit_file(health: Health) -> Vec<Row> {
     vec![
         Row::new("audit_lines", "Lines of the audit log on disk", counter(health.written)),
         Row::new(

@@ -144,8 +144,14 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
             cases.push(case("quota", open(used_up), cures::QUOTA));
         }
     }
-    let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
-    cases.push(case("audit", guarded(audit, "The audit log cannot be written."), cures::AUDIT));
+    if let Some(audit) = api.runs.calls.audit.as_deref() {
+        let file = audit.file_health().and_then(|health| health.error);
+        let syslog = audit.syslog_health().and_then(|health| health.error);
+        cases.extend([
+            case("audit", guarded(file, "The audit log cannot be written."), cures::AUDIT),
+            case("audit", guarded(syslog, "The audit log cannot be sent."), cures::AUDIT_SYSLOG),
+        ]);
+    }
     cases
 }
 

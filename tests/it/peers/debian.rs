@@ -81,7 +81,7 @@ fn unpacked(dir: &Path, packages: &[&str]) -> Result<(), String> {
         let dirs = of_machine.filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
         libraries.extend(dirs.flat_map(|dir| [dir.join("systemd"), dir]));
     }
-    libraries.push(root.join("usr/lib/systemd"));
+    libraries.extend(["systemd", "syslog-ng"].map(|name| root.join("usr/lib").join(name)));
     let libraries = env::join_paths(libraries).map_err(|error| error.to_string())?;
     let units = ["usr/lib", "lib"].map(|lib| root.join(lib).join("systemd/system"));
     for program in ["bin", "sbin", "usr/bin", "usr/sbin"].map(|dir| root.join(dir)) {

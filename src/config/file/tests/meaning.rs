@@ -343,7 +343,7 @@ audit: {arguments: true}",
   |
 2 | audit: {arguments: true}
   | ^^^^^
-  = write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
+  = write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`, or `syslog: {to: \"unix:/dev/log\"}`",
     );
 }
 

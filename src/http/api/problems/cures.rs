@@ -44,6 +44,8 @@ pub(super) const GAP: &str = "hsafa sends a call once, to those that listen. Its
                               the time-out; ask the agent again. This is shown for 1 h.";
 pub(super) const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: \
                                 free space on the disk of audit.file, and look at its permissions.";
+pub(super) const AUDIT_SYSLOG: &str = "Calls are made, and their lines wait, 16 MiB at most: see \
+                                       that the receiver of audit.syslog runs and can be reached.";
 pub(super) const QUOTA: &str = "The bridge tells the model when it may call again. See what it \
                                 calls (`mantyx-bridge status`, the audit log); raise `quota` if \
                                 that is as it should be.";
