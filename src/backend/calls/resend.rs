@@ -16,8 +16,8 @@ use crate::model::Identity;
 impl Backends {
     /// Sends `call` once more, on the connection that follows `broken`. The definition is looked at
     /// again, permission asked again, and the dispatch recorded again: the new session may have
-    /// brought other tools, and a reload other rights. The deadlines stay: what the call has waited was
-    /// its server's own doing.
+    /// brought other tools, and a reload other rights. The deadlines stay: what the call has waited
+    /// was its server's own doing.
     pub(super) async fn send_in_new_session(
         &self,
         broken: InUse,
