@@ -461,9 +461,7 @@ fn carry_out(cli: Cli) -> Outcome {
     let Cli { global, command } = cli;
     let env = Environment::of_process();
     if command.logs() || global.verbose > 0 {
-        let level = global.verbose;
-        telemetry::start(global.log_format, level, |name| env.filled_var(name))
-            .map_err(Failure::Usage)?;
+        start_log(&global, &env)?;
     }
     let config = global.config.as_deref();
     let changes = command.changes();
@@ -541,6 +539,11 @@ fn carry_out(cli: Cli) -> Outcome {
             crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
         }),
     }
+}
+
+fn start_log(global: &Global, env: &Environment) -> Outcome {
+    telemetry::start(global.log_format, global.verbose, |name| env.filled_var(name))
+        .map_err(Failure::Usage)
 }
 
 fn block_on(future: impl Future<Output = Outcome>) -> Outcome {

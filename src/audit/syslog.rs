@@ -16,12 +16,13 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Lines, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use tokio::time::Instant;
 
 use self::message::Origin;
 use super::Line;

@@ -129,8 +129,7 @@ log {{ source(s); destination(d); }};
     async fn has(&self, ids: &[&str]) {
         wait::soon(&format!("{ids:?} should arrive"), async || {
             let text = fs::read_to_string(self.dir.path().join("out")).unwrap_or_default();
-            let calls = text.lines().filter(|line| line.starts_with("mantyx-bridge 13 "));
-            let json = calls.map(|line| line["mantyx-bridge 13 ".len()..].trim());
+            let json = text.lines().filter_map(|line| line.strip_prefix("mantyx-bridge 13 "));
             let calls = json.map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
             let seen: Vec<String> =
                 calls.map(|call| call["toolUseId"].as_str().expect("an id").to_owned()).collect();

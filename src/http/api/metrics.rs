@@ -485,12 +485,12 @@ fn journal(runs: &RunStore) -> Vec<Row> {
 }
 
 fn audit(audit: &Audit) -> Vec<Row> {
-    let file = audit.file_health().map(audit_file);
-    let syslog = audit.syslog_health().map(audit_syslog);
+    let file = audit.file_health().as_ref().map(audit_file);
+    let syslog = audit.syslog_health().as_ref().map(audit_syslog);
     file.into_iter().chain(syslog).flatten().collect()
 }
 
-fn audit_syslog(health: Health) -> Vec<Row> {
+fn audit_syslog(health: &Health) -> Vec<Row> {
     vec![
         Row::new(
             "audit_syslog_lines",
@@ -510,7 +510,7 @@ fn audit_syslog(health: Health) -> Vec<Row> {
     ]
 }
 
-fn audit_file(health: Health) -> Vec<Row> {
+fn audit_file(health: &Health) -> Vec<Row> {
     vec![
         Row::new("audit_lines", "Lines of the audit log on disk", counter(health.written)),
         Row::new(
