@@ -55,7 +55,7 @@ use crate::metrics::Counter;
 use crate::model::BackendName;
 use crate::model::catalog::hex;
 use crate::oauth::Issue as _;
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 use crate::state_dir::StateDir;
 use crate::{clock, http_client};
 
@@ -403,14 +403,16 @@ impl Logins {
                 let has = |name: &str| methods.iter().any(|method| method == name);
                 has("client_secret_post") && !has("client_secret_basic")
             });
-            let shows = match configured.shows {
-                Shows::InHeader if !configured.is_chosen && in_body => Shows::InBody,
-                shows => shows,
+            let auth_method = match configured.auth_method {
+                ClientAuthMethod::InHeader if !configured.method_is_configured && in_body => {
+                    ClientAuthMethod::InBody
+                }
+                auth_method => auth_method,
             };
             return Ok(Client {
                 id: id.clone(),
                 secret: None,
-                shows,
+                auth_method,
                 redirect_uri,
                 registration_uri: None,
                 is_configured: true,

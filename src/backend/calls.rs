@@ -214,11 +214,11 @@ impl Backends {
             );
         }
         let Some(backend) = all.handles.get(name) else {
-            let removal = match call.handle {
+            let not_configured = match call.handle {
                 None => CallFailure::Removed,
                 Some(_) => CallFailure::Call(CallError::Lost(CallFailure::Removed.to_string())),
             };
-            let failure = removal.for_call(call);
+            let failure = not_configured.for_call(call);
             return CallOutcome::failed(failure.ending(), failure.for_model(name));
         };
         if route.target == Target::Stub {
@@ -227,6 +227,7 @@ impl Backends {
         let _in_flight = backend.enter(&call.request.app);
         let deadlines = CallDeadlines::new(backend.rules.call_timeout, call.deadline);
         let outcome = self.admit_and_dispatch(backend, &all.permits, call, deadlines).await;
+        // Nothing was learnt of the backend, so its last call stays the one that it had.
         if let Err(
             failure @ (CallFailure::BreakerOpen(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
         ) = outcome
@@ -247,7 +248,7 @@ impl Backends {
                 let failure = failure.for_call(call);
                 // The server may repeat the token that it refuses.
                 let words = backend.rules.secrets.hide(failure.for_model(name));
-                let why = backend.removal().text(failure.to_string(), &mut 0);
+                let why = backend.redactor().text(failure.to_string(), &mut 0);
                 warn!(backend = %name, failure = why, "a call failed");
                 let ending = failure.ending();
                 CallOutcome { source: failure.source(), ..CallOutcome::failed(ending, words) }
@@ -255,7 +256,7 @@ impl Backends {
         };
         let redacted = backend.redacted(made.answer);
         let answer = match (&redacted, backend.rules.max_result) {
-            // The caller keeps what is longer.
+            // `Calls` cuts it to `max_result`, and keeps the rest for the tool that reads it.
             (Answer::Result { .. }, Some(_)) => redacted,
             _ => redacted.within_limits(),
         };
@@ -409,7 +410,7 @@ impl Backends {
         progress.seat = Some(Arc::clone(&call.seat));
         progress.a2a_client.clone_from(&call.a2a_client);
         if let Some(backend) = backend {
-            progress.removal = backend.removal();
+            progress.redactor = backend.redactor();
         }
         let tool_call = ToolCall {
             request: Arc::clone(&call.request),

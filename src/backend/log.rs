@@ -33,7 +33,7 @@ pub(super) const AROUND: usize = 160;
 
 /// Decides which lines are logged.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct LogQuota {
     window: Instant,
     spent: usize,
     left_out: Sum,
@@ -46,7 +46,7 @@ pub(super) struct Sum {
     pub(super) bytes: usize,
 }
 
-impl Budget {
+impl LogQuota {
     pub(super) fn new(now: Instant) -> Self {
         Self { window: now, spent: 0, left_out: Sum::default() }
     }
@@ -127,14 +127,14 @@ impl LastLines {
 
 /// What is removed from a peer's output before it is cut: half a secret is not recognized.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Removal {
+pub(super) struct Redactor {
     pub(super) secrets: Arc<Secrets>,
     pub(super) redact: Arc<Redaction>,
     /// Counts what `redact` matches.
     pub(super) redacted: Counter,
 }
 
-impl Removal {
+impl Redactor {
     /// `text` without secrets; counts what `redact` matches in it.
     pub(super) fn text(&self, text: String, count: &mut u64) -> String {
         let text = self.secrets.hide(text);
@@ -213,9 +213,9 @@ impl LiveRedaction {
         self.redact.send_replace(Arc::clone(redact));
     }
 
-    pub(super) fn removal(&self) -> Removal {
+    pub(super) fn redactor(&self) -> Redactor {
         let redact = Arc::clone(&self.redact.borrow());
-        Removal { secrets: self.tokens.with(&self.secrets), redact, ..Removal::default() }
+        Redactor { secrets: self.tokens.with(&self.secrets), redact, ..Redactor::default() }
     }
 }
 

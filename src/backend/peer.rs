@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::diagnosis::Remark;
-use super::log::Removal;
+use super::log::Redactor;
 use super::outcome::CallOutcome;
 use super::program::hiding::Exposure;
 use super::readiness::{Health, Occasion};
@@ -224,14 +224,14 @@ impl ErrorReply {
     }
 
     /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.
-    pub(super) fn redact(&mut self, removal: &Removal, count: &mut u64) {
+    pub(super) fn redact(&mut self, redactor: &Redactor, count: &mut u64) {
         let data_size = self.data.as_ref().map_or(0, |data| data.get().len());
-        in_place_if_large(self.message.len() + data_size, || self.redact_all(removal, count));
+        in_place_if_large(self.message.len() + data_size, || self.redact_all(redactor, count));
     }
 
-    fn redact_all(&mut self, removal: &Removal, count: &mut u64) {
-        let Removal { secrets, redact, .. } = removal;
-        self.message = removal.text(std::mem::take(&mut self.message), count);
+    fn redact_all(&mut self, redactor: &Redactor, count: &mut u64) {
+        let Redactor { secrets, redact, .. } = redactor;
+        self.message = redactor.text(std::mem::take(&mut self.message), count);
         let Some(data) = self.data.take() else { return };
         let redacted = redact.in_json(&data, Part::Params, count).unwrap_or(data);
         let text = Box::<str>::from(redacted).into_string();

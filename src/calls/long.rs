@@ -328,7 +328,8 @@ impl Calls {
             self.long.finish(id, Answer::Result { text: text.to_owned(), files: files.clone() })
         });
         if stored.is_some() {
-            // The caller may count on the rest. If the disk is full, this process still has it.
+            // The caller may count on the rest. If the disk is full, or the database away, this
+            // process still has it.
             self.journal.keep(Vec::new()).await;
         }
         let fetch_by = stored.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
@@ -390,6 +391,8 @@ impl Calls {
         call.recorder.becomes_long((Arc::clone(&self.long), id.clone()));
         self.spawn_long(execution, call, id, stop);
         if self.journal.replica().is_some() {
+            // The next request for the result may come to another replica. While the database is
+            // away, that one cannot know of the call, whatever this one waits for.
             self.journal.keep(Vec::new()).await;
         }
         Ok(CallOutcome::from(first))

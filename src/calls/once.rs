@@ -173,6 +173,8 @@ impl Calls {
         } else {
             Change::Forget(Key::Request(key.clone()))
         };
+        // While the replicas' database is away, the answer is given nevertheless: this process has
+        // it for those who repeat the request, and writes it later.
         self.journal.keep(vec![change]).await;
         if answer.is_err() {
             self.requests.lock().remove(&key);

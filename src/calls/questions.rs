@@ -27,7 +27,8 @@ impl Calls {
         question: peer::Question,
     ) -> Result<Option<String>, Deferred> {
         // Before a person has the question, the call's record has it, if the server can be answered
-        // after a crash.
+        // after a crash. While the replicas' database is away, the question is asked nevertheless:
+        // the person's answer still reaches the server, and a crash in between costs the call.
         self.journal.keep(Vec::new()).await;
         let peer::Question { key, mark, params, mut answer } = question;
         let decision = match params.get().len() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::{Secret, Tls, Written};
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 /// Who the bridge is at the issuer of a backend's tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,9 +24,9 @@ pub struct LoginClient {
     pub id: Option<String>,
     /// A private key as PEM where the client signs; `None`: a public client.
     pub secret: Option<Secret>,
-    pub shows: Shows,
-    /// Whether the operator has chosen `shows`, so that no other way is tried.
-    pub is_chosen: bool,
+    pub auth_method: ClientAuthMethod,
+    /// Whether the operator has chosen `auth_method`, so that no other way is tried.
+    pub method_is_configured: bool,
     /// The issuer, in the operator's own words.
     pub issuer: Option<Written<Url>>,
     /// The scopes; empty means those that the backend names.
@@ -57,9 +57,9 @@ pub struct ClientCredentials {
     pub id: String,
     /// A private key as PEM where the client signs.
     pub secret: Secret,
-    pub shows: Shows,
-    /// Whether the operator has chosen `shows`, so that no other way is tried.
-    pub is_chosen: bool,
+    pub auth_method: ClientAuthMethod,
+    /// Whether the operator has chosen `auth_method`, so that no other way is tried.
+    pub method_is_configured: bool,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
     /// For whom a key signs where `token_url` is set; `None`: for `token_url`.

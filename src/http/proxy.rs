@@ -65,7 +65,7 @@ impl Outgoing<'_> {
         // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
         let reader = Arc::clone(&run);
         let credential = self.credential.clone();
-        let refusal = async move { reader.refuses(&credential).await };
+        let refusal = async move { reader.wait_until_refused(&credential).await };
         match app_stream::open(&self.runs.context, Arc::clone(self.runs) as _, run, last_seq).await
         {
             Ok(events) => Ok(response::events(events).map(|body| response::until(body, refusal))),

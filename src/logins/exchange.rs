@@ -20,7 +20,7 @@ use super::{Logins, registration};
 use crate::error_chain::error_chain;
 use crate::http_client::address::shown;
 use crate::oauth::IssueError;
-use crate::oauth::endpoint::{Granted, PATIENCE, Shows, TokenRequest};
+use crate::oauth::endpoint::{ClientAuthMethod, Granted, PATIENCE, TokenRequest};
 use crate::{clock, http_client};
 
 /// The largest answer of a registration endpoint, in bytes.
@@ -48,16 +48,17 @@ impl Logins {
             (Arc::clone(&entry.shared), Arc::clone(&entry.tokens))
         };
         let settings = shared.settings().ok_or_else(gone)?;
-        let mut shows = plan.client.shows;
-        let granted = self.granted(&settings, &plan, code, &mut shows).await.map_err(|error| {
-            if error.client_refused && !plan.client.is_configured {
-                self.registrations.doubt(Unreturned {
-                    issuer: plan.issuer.name.clone(),
-                    redirect_uri: plan.client.redirect_uri.clone(),
-                });
-            }
-            failure::refused(error.text)
-        })?;
+        let mut auth_method = plan.client.auth_method;
+        let granted =
+            self.granted(&settings, &plan, code, &mut auth_method).await.map_err(|error| {
+                if error.client_refused && !plan.client.is_configured {
+                    self.registrations.doubt(Unreturned {
+                        issuer: plan.issuer.name.clone(),
+                        redirect_uri: plan.client.redirect_uri.clone(),
+                    });
+                }
+                failure::refused(error.text)
+            })?;
         self.registrations.confirm(&plan.issuer.name, &plan.client);
         let now = clock::now();
         let has_refresh_token = granted.refresh_token.is_some();
@@ -79,7 +80,7 @@ impl Logins {
             issuer: plan.issuer.name,
             endpoints: plan.endpoints,
             resource: plan.resource,
-            client: Client { shows, ..plan.client },
+            client: Client { auth_method, ..plan.client },
             scopes,
             missing_scopes: Vec::new(),
             refresh: granted.refresh_token,
@@ -98,14 +99,14 @@ impl Logins {
         Ok(())
     }
 
-    /// Asks for tokens; `shows` becomes the way in which the client's secret was taken. Where the
+    /// Asks for tokens; `auth_method` becomes the way in which the client's secret was taken. Where the
     /// endpoint gives no answer, the code is shown again while it lives.
     async fn granted(
         &self,
         settings: &LoginSettings,
         plan: &Plan,
         code: &SecretString,
-        shows: &mut Shows,
+        auth_method: &mut ClientAuthMethod,
     ) -> Result<Granted, IssueError> {
         let endpoint = &plan.endpoints.token;
         let own_secret = settings.client.secret.as_deref().cloned();
@@ -118,7 +119,7 @@ impl Logins {
             client_id: &plan.client.id,
             client_secret: &secret.unwrap_or_default(),
             // Some issuers take a secret in another way than they have registered it for.
-            is_chosen: settings.client.is_chosen && plan.client.is_configured,
+            method_is_configured: settings.client.method_is_configured && plan.client.is_configured,
             grant: "authorization_code",
             fields: &[
                 ("code", Some(code.expose_secret())),
@@ -131,7 +132,7 @@ impl Logins {
         let http = Network::new(settings, &self.http).client(endpoint);
         let mut pauses = CODE_PAUSES.into_iter();
         loop {
-            let outcome = request.send(&http, shows).await;
+            let outcome = request.send(&http, auth_method).await;
             match (outcome, pauses.next()) {
                 (Err(error), Some(pause)) if error.passes => sleep(pause).await,
                 (outcome, _) => return outcome,
@@ -174,7 +175,7 @@ impl Logins {
             audience: &record.issuer,
             client_id: &record.client.id,
             client_secret: &secret,
-            is_chosen: true,
+            method_is_configured: true,
             grant: "",
             fields: &[("token", Some(token.expose_secret())), ("token_type_hint", Some(hint))],
         };
@@ -182,7 +183,7 @@ impl Logins {
             Some(settings) => Network::new(&settings, &self.http).client(endpoint),
             None => http_client::elsewhere(),
         };
-        match request.revoke(&http, record.client.shows).await {
+        match request.revoke(&http, record.client.auth_method).await {
             Ok(()) => Some(Revocation::Revoked),
             Err(why) => Some(Revocation::Failed(why)),
         }

@@ -163,7 +163,7 @@ mod tests {
     //! Once, in time, by the right browser.
 
     use super::*;
-    use crate::oauth::endpoint::Shows;
+    use crate::oauth::endpoint::ClientAuthMethod;
 
     fn plan(backend: &str) -> Plan {
         let url = |text: &str| Url::parse(text).unwrap();
@@ -176,7 +176,7 @@ mod tests {
             client: Client {
                 id: "c".to_owned(),
                 secret: None,
-                shows: Shows::Nothing,
+                auth_method: ClientAuthMethod::Nothing,
                 redirect_uri: url("http://127.0.0.1:7717/oauth/callback"),
                 registration_uri: None,
                 is_configured: false,

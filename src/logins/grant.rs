@@ -45,7 +45,7 @@ impl Shared {
         refresh_token: &SecretString,
     ) -> IssueResult<Granted> {
         let Usable { settings, record, generation } = usable;
-        let Client { id, secret, mut shows, .. } = record.client.clone();
+        let Client { id, secret, mut auth_method, .. } = record.client.clone();
         let own_secret = settings.client.secret.as_deref().cloned();
         let secret = if record.client.is_configured { own_secret } else { secret };
         let endpoint = &record.endpoints.token;
@@ -55,7 +55,7 @@ impl Shared {
             audience: &record.issuer,
             client_id: &id,
             client_secret: &secret.unwrap_or_default(),
-            is_chosen: true,
+            method_is_configured: true,
             grant: "refresh_token",
             fields: &[
                 ("refresh_token", Some(refresh_token.expose_secret())),
@@ -69,7 +69,7 @@ impl Shared {
                 self.save().await;
             }
         };
-        request.send_and_store(&http, &mut shows, keep).await
+        request.send_and_store(&http, &mut auth_method, keep).await
     }
 
     /// Notes what an exchange has brought.

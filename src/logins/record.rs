@@ -11,7 +11,7 @@ use url::Url;
 use super::seal::{Seal, Sealed};
 use crate::clock::rfc3339;
 use crate::model::words::words;
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 /// The format of the records. A record of another one is not read, and not written over.
 const FORMAT: u32 = 1;
@@ -36,7 +36,7 @@ pub(super) struct Client {
     pub(super) id: String,
     /// The issuer's, for a registered client. That of a configured one stands in bridge.yaml alone.
     pub(super) secret: Option<SecretString>,
-    pub(super) shows: Shows,
+    pub(super) auth_method: ClientAuthMethod,
     pub(super) redirect_uri: Url,
     /// Where the registration can be managed (RFC 7592).
     pub(super) registration_uri: Option<String>,
@@ -93,7 +93,7 @@ pub(super) struct StoredClient {
     configured: bool,
 }
 
-/// [`Shows`] in a file.
+/// [`ClientAuthMethod`] in a file.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum StoredAuth {
@@ -103,18 +103,18 @@ enum StoredAuth {
     None,
 }
 
-impl From<Shows> for StoredAuth {
-    fn from(shows: Shows) -> Self {
-        match shows {
-            Shows::InHeader => Self::Basic,
-            Shows::InBody => Self::Post,
-            Shows::Signed => Self::Key,
-            Shows::Nothing => Self::None,
+impl From<ClientAuthMethod> for StoredAuth {
+    fn from(auth_method: ClientAuthMethod) -> Self {
+        match auth_method {
+            ClientAuthMethod::InHeader => Self::Basic,
+            ClientAuthMethod::InBody => Self::Post,
+            ClientAuthMethod::Signed => Self::Key,
+            ClientAuthMethod::Nothing => Self::None,
         }
     }
 }
 
-impl From<StoredAuth> for Shows {
+impl From<StoredAuth> for ClientAuthMethod {
     fn from(auth: StoredAuth) -> Self {
         match auth {
             StoredAuth::Basic => Self::InHeader,
@@ -200,7 +200,7 @@ impl Sealer<'_> {
         Ok(StoredClient {
             id: client.id.clone(),
             secret: self.store("secret", client.secret.as_ref())?,
-            auth: client.shows.into(),
+            auth: client.auth_method.into(),
             redirect_uri: client.redirect_uri.to_string(),
             registration_uri: client.registration_uri.clone(),
             configured: client.is_configured,
@@ -211,7 +211,7 @@ impl Sealer<'_> {
         Ok(Client {
             id: stored.id,
             secret: self.read("secret", stored.secret)?,
-            shows: stored.auth.into(),
+            auth_method: stored.auth.into(),
             redirect_uri: address(&stored.redirect_uri)?,
             registration_uri: stored.registration_uri,
             is_configured: stored.configured,
@@ -302,7 +302,7 @@ pub(super) mod tests {
             client: Client {
                 id: "c".to_owned(),
                 secret: Some("canary-secret".into()),
-                shows: Shows::InBody,
+                auth_method: ClientAuthMethod::InBody,
                 redirect_uri: url("http://127.0.0.1:7717/oauth/callback"),
                 registration_uri: None,
                 is_configured: false,
@@ -328,7 +328,10 @@ pub(super) mod tests {
             assert_eq!(read.refresh.unwrap().expose_secret(), "canary-refresh");
             assert_eq!(read.access.unwrap().expose_secret(), "canary-access");
             assert_eq!(read.client.secret.unwrap().expose_secret(), "canary-secret");
-            assert_eq!((read.state, read.client.shows), (LoginState::NeedsScopes, Shows::InBody));
+            assert_eq!(
+                (read.state, read.client.auth_method),
+                (LoginState::NeedsScopes, ClientAuthMethod::InBody)
+            );
             assert_eq!(read.expires, Some(SystemTime::UNIX_EPOCH));
         }
     }

@@ -11,7 +11,7 @@ use url::Url;
 use super::metadata::names_loopback;
 use super::record::Client;
 use crate::model::Members;
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 /// The errors of registration that are shown (RFC 7591, 3.2.2); other text is the issuer's own.
 const ERRORS: [&str; 6] = [
@@ -26,17 +26,18 @@ const ERRORS: [&str; 6] = [
 /// The ways to authenticate, in the order of preference. A client without a secret has nothing that
 /// could leak. In the body before in the header: some servers want `client_id` in the body in any
 /// case.
-const METHODS: [(&str, Shows); 3] = [
-    ("none", Shows::Nothing),
-    ("client_secret_post", Shows::InBody),
-    ("client_secret_basic", Shows::InHeader),
+const METHODS: [(&str, ClientAuthMethod); 3] = [
+    ("none", ClientAuthMethod::Nothing),
+    ("client_secret_post", ClientAuthMethod::InBody),
+    ("client_secret_basic", ClientAuthMethod::InHeader),
 ];
 
 /// The way to authenticate at an issuer that lists `methods`; without a list, none is needed.
-pub(super) fn auth_method(methods: Option<&[String]>) -> (&'static str, Shows) {
+pub(super) fn auth_method(methods: Option<&[String]>) -> (&'static str, ClientAuthMethod) {
     let [first, ..] = METHODS;
     let Some(methods) = methods else { return first };
-    let is_listed = |(name, _): &&(&str, Shows)| methods.iter().any(|method| method == name);
+    let is_listed =
+        |(name, _): &&(&str, ClientAuthMethod)| methods.iter().any(|method| method == name);
     METHODS.iter().find(is_listed).copied().unwrap_or(first)
 }
 
@@ -78,19 +79,19 @@ pub(super) fn read(
     let secret = text("client_secret").filter(|secret| !secret.is_empty());
     let named = text("token_endpoint_auth_method");
     let method = METHODS.iter().find(|(name, _)| named.as_deref() == Some(name));
-    let shows = match (&secret, method) {
-        (None, _) => Shows::Nothing,
-        (Some(_), Some((_, shows))) => *shows,
+    let auth_method = match (&secret, method) {
+        (None, _) => ClientAuthMethod::Nothing,
+        (Some(_), Some((_, auth_method))) => *auth_method,
         (Some(_), None) => match auth_method(methods).1 {
             // It gave a secret without being asked for one.
-            Shows::Nothing => Shows::InHeader,
-            shows => shows,
+            ClientAuthMethod::Nothing => ClientAuthMethod::InHeader,
+            auth_method => auth_method,
         },
     };
     Ok(Client {
         id,
         secret: secret.map(SecretString::from),
-        shows,
+        auth_method,
         redirect_uri: redirect_uri.clone(),
         registration_uri: text("registration_client_uri"),
         is_configured: false,
@@ -137,16 +138,16 @@ mod tests {
             read(StatusCode::from_u16(status).unwrap(), body, &redirect_uri, None)
         };
         let public = read(201, r#"{"client_id":"c"}"#).unwrap();
-        assert_eq!((public.id.as_str(), public.shows), ("c", Shows::Nothing));
-        for (method, shows) in [
-            ("client_secret_post", Shows::InBody),
-            ("client_secret_basic", Shows::InHeader),
-            ("unknown", Shows::InHeader),
+        assert_eq!((public.id.as_str(), public.auth_method), ("c", ClientAuthMethod::Nothing));
+        for (method, auth_method) in [
+            ("client_secret_post", ClientAuthMethod::InBody),
+            ("client_secret_basic", ClientAuthMethod::InHeader),
+            ("unknown", ClientAuthMethod::InHeader),
         ] {
             let body = format!(
                 r#"{{"client_id":"c","client_secret":"s","token_endpoint_auth_method":"{method}"}}"#
             );
-            assert_eq!(read(200, &body).unwrap().shows, shows, "{method}");
+            assert_eq!(read(200, &body).unwrap().auth_method, auth_method, "{method}");
         }
         for (status, body, expected) in [
             (403, "<html>hunter2", "(HTTP 403)"),

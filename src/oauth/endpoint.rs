@@ -27,9 +27,9 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// The form of an assertion (RFC 7523, 2.2).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// The way in which a client shows its secret.
+/// How a client authenticates at the token endpoint (RFC 6749, section 2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shows {
+pub enum ClientAuthMethod {
     #[default]
     InHeader,
     InBody,
@@ -50,7 +50,7 @@ pub struct TokenRequest<'a> {
     pub client_id: &'a str,
     pub client_secret: &'a SecretString,
     /// Whether the operator has chosen how the secret is shown, so that no other way is tried.
-    pub is_chosen: bool,
+    pub method_is_configured: bool,
     pub grant: &'static str,
     /// The other fields of the form; those without a value are left out.
     pub fields: &'a [(&'static str, Option<&'a str>)],
@@ -70,9 +70,13 @@ pub struct Granted {
 
 impl TokenRequest<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
-    /// shown in the other way; if that works, records it in `shows`.
-    pub async fn send(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
-        self.send_and_store(http, shows, |_refresh_token| std::future::ready(())).await
+    /// shown in the other way; if that works, records it in `auth_method`.
+    pub async fn send(
+        &self,
+        http: &Client,
+        auth_method: &mut ClientAuthMethod,
+    ) -> IssueResult<Granted> {
+        self.send_and_store(http, auth_method, |_refresh_token| std::future::ready(())).await
     }
 
     /// [`Self::send`], where `store` gets the refresh token of an answer before the answer is
@@ -80,24 +84,24 @@ impl TokenRequest<'_> {
     pub async fn send_and_store<K: Future<Output = ()> + Send>(
         &self,
         http: &Client,
-        shows: &mut Shows,
+        auth_method: &mut ClientAuthMethod,
         store: impl Fn(SecretString) -> K + Sync,
     ) -> IssueResult<Granted> {
-        let refusal = match self.send_once(http, *shows, &store).await {
+        let refusal = match self.send_once(http, *auth_method, &store).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
-        let other = match *shows {
-            _ if self.is_chosen || !refusal.is_about_client => return Err(refusal.error),
-            Shows::InHeader => Shows::InBody,
-            Shows::InBody => Shows::InHeader,
-            Shows::Signed | Shows::Nothing => return Err(refusal.error),
+        let other = match *auth_method {
+            _ if self.method_is_configured || !refusal.is_about_client => return Err(refusal.error),
+            ClientAuthMethod::InHeader => ClientAuthMethod::InBody,
+            ClientAuthMethod::InBody => ClientAuthMethod::InHeader,
+            ClientAuthMethod::Signed | ClientAuthMethod::Nothing => return Err(refusal.error),
         };
         match self.send_once(http, other, &store).await {
             // Both ways were refused; the first refusal is the one to show.
             Err(second) if second.is_about_client => Err(refusal.error),
             outcome => {
-                *shows = other;
+                *auth_method = other;
                 outcome.map_err(|second| second.error)
             }
         }
@@ -105,8 +109,8 @@ impl TokenRequest<'_> {
 
     /// Sends the fields to a revocation endpoint (RFC 7009), without a grant. The error says what
     /// the endpoint has answered.
-    pub async fn revoke(&self, http: &Client, shows: Shows) -> Result<(), String> {
-        let sent = timeout(PATIENCE, http.send(self.request(http, shows))).await;
+    pub async fn revoke(&self, http: &Client, auth_method: ClientAuthMethod) -> Result<(), String> {
+        let sent = timeout(PATIENCE, http.send(self.request(http, auth_method))).await;
         let sent = sent.map_err(|_late| format!("no answer in {} s", PATIENCE.as_secs()))?;
         let status = sent.map_err(|error| error_chain(&error.without_url()))?.status();
         if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
@@ -115,13 +119,13 @@ impl TokenRequest<'_> {
     async fn send_once<K: Future<Output = ()> + Send>(
         &self,
         http: &Client,
-        shows: Shows,
+        auth_method: ClientAuthMethod,
         store: &(impl Fn(SecretString) -> K + Sync),
     ) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
             let response = http
-                .send(self.request(http, shows))
+                .send(self.request(http, auth_method))
                 .await
                 .map_err(|error| error_chain(&error.without_url()))?;
             let status = response.status();
@@ -144,7 +148,7 @@ impl TokenRequest<'_> {
         answer.read()
     }
 
-    fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
+    fn request(&self, http: &Client, auth_method: ClientAuthMethod) -> reqwest::RequestBuilder {
         let id = self.client_id;
         let secret = self.client_secret.expose_secret();
         let mut form = form_urlencoded::Serializer::new(String::new());
@@ -160,13 +164,15 @@ impl TokenRequest<'_> {
             .post(self.url.clone())
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        match shows {
-            Shows::InHeader => request = request.header(AUTHORIZATION, basic(id, secret)),
-            Shows::InBody => {
+        match auth_method {
+            ClientAuthMethod::InHeader => {
+                request = request.header(AUTHORIZATION, basic(id, secret))
+            }
+            ClientAuthMethod::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
             }
-            Shows::Nothing => drop(form.append_pair("client_id", id)),
-            Shows::Signed => {
+            ClientAuthMethod::Nothing => drop(form.append_pair("client_id", id)),
+            ClientAuthMethod::Signed => {
                 let assertion = ClientKey::read(secret)
                     .and_then(|key| key.assertion(id, self.audience, clock::now()))
                     .unwrap_or_default();

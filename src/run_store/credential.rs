@@ -11,15 +11,11 @@ impl RunStore {
     /// Whether a caller with this credential may see a call of this agent run of `app`, which may
     /// be one of an eval. `false` for a run that is no longer known: the bridge then cannot tell
     /// one user of the app from another.
-    pub fn call_may_be_told(
-        &self,
-        (app, id): (&AppName, &RunId),
-        shown: &UpstreamCredential,
-    ) -> bool {
+    pub fn may_read_call(&self, (app, id): (&AppName, &RunId), shown: &UpstreamCredential) -> bool {
         let inner = self.inner.lock();
         let own = inner.runs.values().filter(|run| run.app == *app);
         let mut drivers = own.filter(|run| inner.answers_calls_of(run, id)).peekable();
-        drivers.peek().is_some() && drivers.all(|run| self.context.may_be_told(run, shown))
+        drivers.peek().is_some() && drivers.all(|run| self.context.may_read(run, shown))
     }
 }
 

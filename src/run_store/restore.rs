@@ -53,6 +53,8 @@ impl RunStore {
             self.journal().write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) || self.upstream.is_sandbox() {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
+            // A long call of a run ends with it. One that an app made by hand is a call to a
+            // backend, which is the same under any MANTYX.
             let (long, of_runs): (Vec<_>, Vec<_>) =
                 long.into_iter().partition(|(_, record)| record.of == CallOwner::App);
             self.calls.long.erase(of_runs.into_iter().map(|(id, _)| id));
@@ -396,8 +398,8 @@ impl RunStore {
                 open.push((recorder, task));
             }
         }
-        // The run was given up with no call in flight but those whose answers MANTYX did not want
-        // then.
+        // An open call needs a driver, as nothing else posts its answer. The run was given up with
+        // no call in flight but those whose answers MANTYX did not want then.
         if record.given_up && !(open.is_empty() && again.is_empty()) {
             (record.given_up, record.ended_at) = (false, None);
         }

@@ -80,7 +80,7 @@ impl History {
 
     /// Whether a caller with `shown` may see the run without a question to MANTYX. An acceptance
     /// counts for a while only, as MANTYX may revoke a credential without a word to the bridge.
-    fn knows(&self, shown: &UpstreamCredential, now: Instant) -> bool {
+    fn was_accepted_lately(&self, shown: &UpstreamCredential, now: Instant) -> bool {
         self.creator.as_ref().is_some_and(|creator| creator.is_same(shown))
             || self.accepted.iter().any(|(accepted, at)| {
                 accepted.is_same(shown) && now.saturating_duration_since(*at) < GOOD_FOR
@@ -118,8 +118,13 @@ impl RunCredential {
         self.0.send_modify(|history| history.refuse(shown));
     }
 
-    /// Notes that MANTYX has accepted a request of the bridge's own with `shown`.
-    pub fn works(&self, shown: &UpstreamCredential) {
+    /// Notes that MANTYX has accepted a request of the bridge's own with `shown`: a credential that
+    /// was refused before works again.
+    ///
+    /// Other successes are not noted as acceptances. They come with each post, and would let the
+    /// caller who brought the credential read the run for as long as it runs, without a question
+    /// to MANTYX, which may have taken the right to read from that caller.
+    pub fn note_success(&self, shown: &UpstreamCredential) {
         let refused_before = {
             let history = self.0.borrow();
             history.is_refused && history.current.is_same(shown)
@@ -129,19 +134,19 @@ impl RunCredential {
         }
     }
 
-    fn knows(&self, shown: &UpstreamCredential) -> bool {
-        self.0.borrow().knows(shown, Instant::now())
+    fn was_accepted_lately(&self, shown: &UpstreamCredential) -> bool {
+        self.0.borrow().was_accepted_lately(shown, Instant::now())
     }
 
     /// Resolves when MANTYX refuses `shown` for the run.
-    async fn refuses(&self, shown: &UpstreamCredential) {
+    async fn wait_until_refused(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
         let refusal = changes.wait_for(|history| history.refused.iter().any(|r| r.is_same(shown)));
         refusal.await.expect("the sender is in `self`");
     }
 
     /// Resolves when the run has another credential than `shown`.
-    pub async fn other_than(&self, shown: &UpstreamCredential) {
+    pub async fn wait_for_replacement(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
         let other = changes.wait_for(|history| !history.current.is_same(shown)).await;
         other.expect("the sender is in `self`");
@@ -164,12 +169,12 @@ impl PostCredential for RunPostCredential<'_> {
     }
 
     fn taken(&self, shown: &UpstreamCredential) {
-        self.run.credential.works(shown);
+        self.run.credential.note_success(shown);
     }
 
-    async fn other_than(&self, shown: &UpstreamCredential) {
+    async fn wait_for_replacement(&self, shown: &UpstreamCredential) {
         if shown.is_callers() {
-            self.run.credential.other_than(shown).await;
+            self.run.credential.wait_for_replacement(shown).await;
         } else {
             // A configured credential is replaced by a reload, and the next attempt asks for it.
             std::future::pending::<()>().await;
@@ -179,11 +184,11 @@ impl PostCredential for RunPostCredential<'_> {
 
 impl DrivenRun {
     /// Resolves when MANTYX refuses `shown`, the credential of an app, for this run.
-    pub async fn refuses(&self, shown: &UpstreamCredential) {
+    pub async fn wait_until_refused(&self, shown: &UpstreamCredential) {
         if !shown.is_callers() {
             return std::future::pending().await;
         }
-        self.credential.refuses(shown).await;
+        self.credential.wait_until_refused(shown).await;
     }
 }
 
@@ -203,9 +208,9 @@ impl RunContext {
     /// Whether a caller with this credential may see what the bridge knows of `run`. If callers
     /// bring their own credentials, these identify them, and MANTYX must have accepted this one for
     /// the run within `GOOD_FOR`. Without that, one user of an app would see the calls of another.
-    pub fn may_be_told(&self, run: &DrivenRun, shown: &UpstreamCredential) -> bool {
+    pub fn may_read(&self, run: &DrivenRun, shown: &UpstreamCredential) -> bool {
         let without_users = !shown.is_callers() && !run.credential.is_callers();
-        without_users || run.credential.knows(shown)
+        without_users || run.credential.was_accepted_lately(shown)
     }
 
     /// Notes that MANTYX has accepted this credential of the run's app for `run`.
@@ -259,7 +264,7 @@ mod tests {
         };
         let refused = if state.is_refused { "!" } else { "" };
         assert_eq!(format!("{}{refused}", named(&state.current)), current, "{steps}");
-        let knows = |name: &&str| state.knows(&shown(name), now);
+        let knows = |name: &&str| state.was_accepted_lately(&shown(name), now);
         assert_eq!(["a", "b", "c"].into_iter().filter(knows).collect::<String>(), known, "{steps}");
     }
 
@@ -303,8 +308,11 @@ mod tests {
             state.accept(&shown(&n.to_string()), now);
         }
         assert_eq!(state.accepted.iter().count(), MAX);
-        assert!(state.knows(&shown("99"), now) && !state.knows(&shown("91"), now));
-        assert!(state.knows(&shown("a"), now), "the creator stays");
+        assert!(
+            state.was_accepted_lately(&shown("99"), now)
+                && !state.was_accepted_lately(&shown("91"), now)
+        );
+        assert!(state.was_accepted_lately(&shown("a"), now), "the creator stays");
     }
 
     #[tokio::test]
@@ -312,14 +320,14 @@ mod tests {
         let run = RunCredential::new(shown("a"));
         run.accept(&shown("b"));
         let reader = shown("b");
-        let mut refused = Box::pin(run.refuses(&reader));
+        let mut refused = Box::pin(run.wait_until_refused(&reader));
         run.refuse(&shown("a"));
         run.accept(&shown("c"));
         assert!(futures_util::poll!(&mut refused).is_pending());
         run.refuse(&shown("b"));
         refused.await;
         run.accept(&shown("b"));
-        assert!(futures_util::poll!(Box::pin(run.refuses(&reader))).is_pending());
+        assert!(futures_util::poll!(Box::pin(run.wait_until_refused(&reader))).is_pending());
     }
 
     #[tokio::test]
@@ -327,14 +335,14 @@ mod tests {
         let run = RunCredential::new(shown("a"));
         let first = shown("a");
         run.refuse(&first);
-        let ((), ()) = tokio::join!(run.other_than(&first), async {
+        let ((), ()) = tokio::join!(run.wait_for_replacement(&first), async {
             tokio::task::yield_now().await;
             run.accept(&shown("b"));
         });
-        run.works(&shown("a"));
-        assert!(!run.knows(&shown("a")), "it is not the current one");
+        run.note_success(&shown("a"));
+        assert!(!run.was_accepted_lately(&shown("a")), "it is not the current one");
         run.refuse(&shown("b"));
-        run.works(&shown("b"));
-        assert!(run.knows(&shown("b")), "it works again");
+        run.note_success(&shown("b"));
+        assert!(run.was_accepted_lately(&shown("b")), "it works again");
     }
 }

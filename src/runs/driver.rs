@@ -289,7 +289,7 @@ impl Driver {
             }
             tokio::select! {
                 () = sleep_until(next) => return None,
-                () = self.run.credential.other_than(shown) => return None,
+                () = self.run.credential.wait_for_replacement(shown) => return None,
                 () = draining.cancelled() => return Some(DriverEnd::ShuttingDown),
                 Some(outcome) = self.calls.join_next() => note(&self.run, outcome),
             }
@@ -319,7 +319,7 @@ impl Driver {
         };
         match opened {
             Ok(Ok(response)) => {
-                self.run.credential.works(&credential);
+                self.run.credential.note_success(&credential);
                 Ok(response)
             }
             Ok(Err(error)) => {

@@ -54,7 +54,7 @@ pub trait PostCredential: Sync {
     fn taken(&self, shown: &UpstreamCredential);
 
     /// Resolves when there is another credential than `shown`.
-    fn other_than(&self, shown: &UpstreamCredential) -> impl Future<Output = ()> + Send;
+    fn wait_for_replacement(&self, shown: &UpstreamCredential) -> impl Future<Output = ()> + Send;
 }
 
 /// The outcome of posting a result.
@@ -141,7 +141,7 @@ impl Upstream {
             let next = Instant::now() + wait;
             tokio::select! {
                 () = sleep_until(next.min(deadline)) => (),
-                () = credential.other_than(&shown), if verdict == Verdict::Unauthorized => (),
+                () = credential.wait_for_replacement(&shown), if verdict == Verdict::Unauthorized => (),
             }
             if Instant::now() >= deadline {
                 error!(path, "a result could not be delivered before its call timed out");
@@ -310,7 +310,7 @@ mod tests {
 
         fn taken(&self, _: &UpstreamCredential) {}
 
-        async fn other_than(&self, shown: &UpstreamCredential) {
+        async fn wait_for_replacement(&self, shown: &UpstreamCredential) {
             let other = |now: &String| !UpstreamCredential::bearer(now).unwrap().is_same(shown);
             self.now.subscribe().wait_for(other).await.unwrap();
         }

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::stored_token::{GrantId, StoredToken};
 use crate::config::RefreshGrant;
 use crate::http_client::Client;
-use crate::oauth::endpoint::{Shows, TokenRequest};
+use crate::oauth::endpoint::{ClientAuthMethod, TokenRequest};
 use crate::oauth::{Issue, IssueResult, Issued};
 
 /// Gets tokens for the application that the bridge is registered as.
@@ -23,14 +23,14 @@ pub(super) struct RefreshTokenGrant {
     config: Arc<RefreshGrant>,
     http: Client,
     stored: Arc<StoredToken>,
-    shows: Mutex<Shows>,
+    auth_method: Mutex<ClientAuthMethod>,
 }
 
 impl RefreshTokenGrant {
     pub(super) fn new(config: Arc<RefreshGrant>, http: Client, stored: Arc<StoredToken>) -> Self {
         // MANTYX's own clients begin this way.
-        let shows = Mutex::new(Shows::InBody);
-        Self { config, http, stored, shows }
+        let auth_method = Mutex::new(ClientAuthMethod::InBody);
+        Self { config, http, stored, auth_method }
     }
 
     pub(super) fn is_of(&self, config: &RefreshGrant) -> bool {
@@ -59,19 +59,19 @@ impl RefreshTokenGrant {
             audience: "",
             client_id,
             client_secret,
-            is_chosen: false,
+            method_is_configured: false,
             grant: "refresh_token",
             fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
         };
-        let mut shows = *self.shows.lock();
+        let mut auth_method = *self.auth_method.lock();
         let granted = request
-            .send_and_store(&self.http, &mut shows, async |next| {
+            .send_and_store(&self.http, &mut auth_method, async |next| {
                 if next.expose_secret() != refresh_token.expose_secret() {
                     self.stored.put(self.id(), next).await;
                 }
             })
             .await;
-        *self.shows.lock() = shows;
+        *self.auth_method.lock() = auth_method;
         Ok(granted?.issued)
     }
 

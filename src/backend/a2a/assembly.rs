@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::link::MAX_REPLY;
 use super::result;
 use super::result::{MESSAGE_ID, PartEncoding, Reply, Stage, id, parts_of, text_of};
@@ -76,7 +76,7 @@ impl Assembly {
 
     /// Takes an event of the one task that the stream is about. The app of the call pays for its
     /// bytes; an error if there are more than one reply may have, or no room.
-    pub(super) async fn take(&mut self, event: Event<'_>) -> Exchanged<()> {
+    pub(super) async fn take(&mut self, event: Event<'_>) -> A2aResult<()> {
         let Event { task_id, context_id, update } = event;
         self.context_id = context_id.or(self.context_id.take());
         match update {
@@ -186,7 +186,7 @@ impl Assembly {
     }
 
     /// What the events tell of the work, as a reply; `None` if they do not tell of any.
-    pub(super) fn reply(&self) -> Exchanged<Option<Reply>> {
+    pub(super) fn reply(&self) -> A2aResult<Option<Reply>> {
         let text = match (&self.reply, &self.status) {
             (_, Some(status)) => self.task(status),
             (Some(message), None) => format!("{{\"message\":{}}}", message.get()),
@@ -198,7 +198,7 @@ impl Assembly {
     }
 
     /// The reply of an agent that has reported `error` in the place of an end.
-    pub(super) fn failed(&self, error: &str) -> Exchanged<Reply> {
+    pub(super) fn failed(&self, error: &str) -> A2aResult<Reply> {
         let parts = format!("[{{\"text\":{}}}]", quoted(error));
         let json = format!("{{\"state\":\"failed\",\"message\":{{\"parts\":{parts}}}}}");
         let status = RawValue::from_string(json).expect("the members are JSON");

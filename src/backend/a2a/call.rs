@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::follow::{FIRST_WAIT, Following, unknown_state};
 use super::link::{Habits, Link, Opened};
 use super::result::{Outcome, Reply};
 use super::threads::Thread;
-use super::wire::{Message, Operation, Reply as Wanted};
+use super::wire::{Message, Operation, ReplyMode};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
 use crate::random;
@@ -45,7 +45,7 @@ pub(super) async fn call(
             trace: call.trace.as_deref(),
         };
         match reply(message, Following::new(link, tracker, call)).await {
-            Err(failure) if failure.may_mean_the_thread() && thread.weaken() => {
+            Err(failure) if failure.may_reject_context() && thread.weaken() => {
                 tracing::debug!(backend = %link.settings.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
             outcome => break outcome,
@@ -57,7 +57,7 @@ pub(super) async fn call(
             (Some(next), Ok(answer))
         }
         // The task still waits for a message.
-        Err(failure) if failure.is_not_taken() => (Some(first_thread), Err(failure.into())),
+        Err(failure) if failure.nothing_was_accepted() => (Some(first_thread), Err(failure.into())),
         Err(failure) => (None, Err(failure.into())),
     };
     if let (Some(conversation), Some(next)) = (conversation, next) {
@@ -131,11 +131,11 @@ impl Way {
     fn after(self, refusal: &A2aFailure, message: Message<'_>) -> Option<Self> {
         let continues = message.task.is_some();
         match self {
-            Self::Stream if refusal.means_no_stream(!continues) => {
+            Self::Stream if refusal.rejects_streaming(!continues) => {
                 Some(if continues { Self::WhenDone } else { Self::AtOnce })
             }
             // Where there is a conversation, the refusal may mean that, and it is dropped first.
-            Self::AtOnce if message.context.is_none() && refusal.may_mean_no_waiting() => {
+            Self::AtOnce if message.context.is_none() && refusal.may_require_blocking() => {
                 Some(Self::WhenDone)
             }
             Self::Stream | Self::AtOnce | Self::WhenDone => None,
@@ -145,8 +145,8 @@ impl Way {
     fn operation(self, message: Message<'_>) -> Operation<'_> {
         match self {
             Self::Stream => Operation::Stream(message),
-            Self::AtOnce => Operation::Send(message, Wanted::AtOnce),
-            Self::WhenDone => Operation::Send(message, Wanted::WhenDone),
+            Self::AtOnce => Operation::Send(message, ReplyMode::AtOnce),
+            Self::WhenDone => Operation::Send(message, ReplyMode::WhenDone),
         }
     }
 }
@@ -156,7 +156,7 @@ impl Way {
 ///
 /// A server before the agent may refuse each request for a moment. Where the last way is refused as
 /// the stream was, that says nothing of streams, and the next message is tried as one again.
-async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
+async fn reply(message: Message<'_>, mut following: Following<'_>) -> A2aResult<Reply> {
     let link = following.link;
     let mut way = Way::first(link, message);
     let mut earlier = None;
@@ -173,7 +173,7 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<
             }
         };
         let Some(next) = way.after(&refusal, message) else {
-            if refuses_streams && refusal.means_no_stream(true) {
+            if refuses_streams && refusal.rejects_streaming(true) {
                 link.habits.no_stream.store(false, Ordering::Relaxed);
             }
             return Err(refusal);
@@ -193,7 +193,7 @@ async fn reply_by(
     way: Way,
     message: Message<'_>,
     following: &mut Following<'_>,
-) -> Exchanged<Reply> {
+) -> A2aResult<Reply> {
     let opening = following.link.open(way.operation(message));
     let outcome = match message.task {
         None => opening.await,
@@ -210,7 +210,7 @@ async fn reply_by(
     let otherwise = match outcome {
         Ok(Opened::Events(events)) => {
             let outcome = following.stream(events).await;
-            if outcome.as_ref().is_err_and(A2aFailure::is_not_taken) {
+            if outcome.as_ref().is_err_and(A2aFailure::nothing_was_accepted) {
                 following.task = None;
             }
             return outcome;
@@ -228,7 +228,7 @@ async fn reply_by(
                 }
                 Outcome::Unknown(state) => {
                     following.know(reply.task_id.as_deref());
-                    A2aFailure::unclear(unknown_state(state)).after_sending()
+                    A2aFailure::unclear(unknown_state(state)).into_error_after_delivery()
                 }
             }
         }
@@ -238,9 +238,11 @@ async fn reply_by(
             CallError::Lost(why)
         }
         // Polls have shown that the agent took the message.
-        Err(failure) if failure.is_not_taken() && following.saw_work() => failure.after_sending(),
+        Err(failure) if failure.nothing_was_accepted() && following.saw_work() => {
+            failure.into_error_after_delivery()
+        }
         Err(failure) => {
-            if failure.is_not_taken() {
+            if failure.nothing_was_accepted() {
                 following.task = None;
             }
             return Err(failure);
@@ -251,7 +253,7 @@ async fn reply_by(
 
 /// The agent works on a message, and there is nothing to ask for its outcome by.
 fn no_task() -> CallError {
-    A2aFailure::unclear("its task has no id").after_sending()
+    A2aFailure::unclear("its task has no id").into_error_after_delivery()
 }
 
 /// The message id: the same for every repetition of a call, so that an agent can recognise one.

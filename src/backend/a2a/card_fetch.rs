@@ -49,13 +49,13 @@ struct Refusal {
     url: Url,
     why: String,
     /// The server may give the card later: it is busy, or something behind it is away.
-    may_pass: bool,
+    is_transient: bool,
 }
 
 impl Refusal {
     fn new(url: &Url, why: impl Into<String>) -> Self {
         let why = why.into();
-        Self { kind: PeerErrorKind::Protocol, url: url.clone(), why, may_pass: false }
+        Self { kind: PeerErrorKind::Protocol, url: url.clone(), why, is_transient: false }
     }
 
     fn error(&self) -> PeerError {
@@ -106,7 +106,7 @@ async fn below(settings: &AgentSettings, base: &Url) -> Result<Fresh, PeerError>
             Err(NoCard::NoAnswer(error)) => return Err(error),
             Err(NoCard::Refusal(refusal)) => refusal,
         };
-        if refusal.may_pass && *settings.card_place.lock() == Some(name) {
+        if refusal.is_transient && *settings.card_place.lock() == Some(name) {
             return Err(refusal.error());
         }
         refusals.push(refusal);
@@ -208,9 +208,9 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> Refusal {
         }
         StatusCode::NOT_FOUND => Refusal::new(url, "HTTP 404: there is no card"),
         _ => {
-            let may_pass = status == StatusCode::TOO_MANY_REQUESTS
+            let is_transient = status == StatusCode::TOO_MANY_REQUESTS
                 || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
-            Refusal { may_pass, ..Refusal::new(url, format!("HTTP {code}")) }
+            Refusal { is_transient, ..Refusal::new(url, format!("HTTP {code}")) }
         }
     }
 }

@@ -6,7 +6,7 @@
 use reqwest::Response;
 use serde_json::value::RawValue;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::link::MAX_REPLY;
 use super::{grpc, wire};
 use crate::backend::{CallError, NotRead};
@@ -46,7 +46,7 @@ impl EventStream {
 
     /// The next result; `None` at the end of the stream. If the future is dropped, no result is
     /// lost.
-    pub(super) async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+    pub(super) async fn next(&mut self) -> A2aResult<Option<Box<RawValue>>> {
         match self {
             Self::Sse(events) => events.next().await,
             Self::Grpc(messages) => messages.next().await,
@@ -80,7 +80,7 @@ impl Events {
         Self { binding, response, framer, held, has_ended: false }
     }
 
-    async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+    async fn next(&mut self) -> A2aResult<Option<Box<RawValue>>> {
         loop {
             match self.next_piece().await? {
                 Some(Piece::Data(data)) => {
@@ -94,7 +94,7 @@ impl Events {
 
     /// The next frame as it came; `None` at the end of the stream. If the future is dropped, none
     /// is lost.
-    pub(super) async fn next_piece(&mut self) -> Exchanged<Option<Piece>> {
+    pub(super) async fn next_piece(&mut self) -> A2aResult<Option<Piece>> {
         loop {
             let frame = self.framer.next_frame().map_err(|frame| {
                 CallError::NotRead(NotRead::TooLarge { limit: frame.limit, size: None })

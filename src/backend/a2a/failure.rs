@@ -32,7 +32,7 @@ pub(super) enum A2aFailure {
 }
 
 /// What an exchange brings: the result as JSON, or a value on the way to it.
-pub(super) type Exchanged<T = Box<RawValue>> = Result<T, A2aFailure>;
+pub(super) type A2aResult<T = Box<RawValue>> = Result<T, A2aFailure>;
 
 impl A2aFailure {
     /// The reply does not follow the protocol. The model is told `why`: what the agent has done.
@@ -62,7 +62,7 @@ impl A2aFailure {
     /// Whether the same request about a task may succeed later. The task goes on meanwhile. A task
     /// that is not found may be found later: behind a balancer, another replica may have it, and
     /// some servers store a task only after they have named it.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Call(error) => !matches!(error, CallError::NotRead(NotRead::TooLarge { .. })),
             // A gateway may have refused, which knows nothing of tasks.
@@ -80,7 +80,7 @@ impl A2aFailure {
     }
 
     /// Whether the agent did not accept the message: nothing has run.
-    pub(super) fn is_not_taken(&self) -> bool {
+    pub(super) fn nothing_was_accepted(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Call(CallError::NotSent(_)))
     }
 
@@ -90,7 +90,7 @@ impl A2aFailure {
 
     /// Whether the agent may accept the same message without its task or conversation. If so,
     /// nothing has run.
-    pub(super) fn may_mean_the_thread(&self) -> bool {
+    pub(super) fn may_reject_context(&self) -> bool {
         const CODES: [i32; 4] = [
             error_code::TASK_NOT_FOUND,
             error_code::UNSUPPORTED_OPERATION,
@@ -110,7 +110,7 @@ impl A2aFailure {
     /// Whether the agent does not stream, although its card says so. Then nothing has run, and the
     /// same message may be sent in another way. `is_new`: the message continues no task, so that no
     /// such task can be what was not found.
-    pub(super) fn means_no_stream(&self, is_new: bool) -> bool {
+    pub(super) fn rejects_streaming(&self, is_new: bool) -> bool {
         let Self::Refused { code, status, .. } = self else { return false };
         match code {
             Some(_) if self.has_code(error_code::TASK_NOT_FOUND) => is_new,
@@ -129,7 +129,7 @@ impl A2aFailure {
     }
 
     /// Whether the agent may take a message only if the reply waits for the end of the task.
-    pub(super) fn may_mean_no_waiting(&self) -> bool {
+    pub(super) fn may_require_blocking(&self) -> bool {
         const CODES: [i32; 3] = [
             error_code::UNSUPPORTED_OPERATION,
             error_code::INVALID_REQUEST,
@@ -148,9 +148,9 @@ impl A2aFailure {
     }
 
     /// Whether the agent has answered, and will answer the same request in the same way again.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_permanent(&self) -> bool {
         let Self::Refused { status, .. } = self else { return false };
-        !self.may_pass()
+        !self.is_transient()
             || (status.is_client_error()
                 && !self.has_code(error_code::TASK_NOT_FOUND)
                 && !matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS))
@@ -163,7 +163,7 @@ impl A2aFailure {
 
     /// The error for the call after the message has reached the agent: no later failure may be
     /// reported as a call that was not made.
-    pub(super) fn after_sending(self) -> CallError {
+    pub(super) fn into_error_after_delivery(self) -> CallError {
         if self.has_code(error_code::TASK_NOT_FOUND) {
             let why = "it no longer knows the task that it made of the message".to_owned();
             return CallError::Unclear { why, ending: Ending::Unknown };

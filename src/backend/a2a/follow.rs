@@ -12,7 +12,7 @@ use a2a::error_code::TASK_NOT_FOUND;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::link::Link;
 use super::result::{Content, Outcome, Reply};
 use super::threads::Thread;
@@ -145,7 +145,7 @@ impl<'a> Following<'a> {
                 Ok(None) => heard = Instant::now(),
                 Ok(Some(reply)) => return Ok(self.conclude(reply).await),
                 Err(failure)
-                    if failure.may_pass()
+                    if failure.is_transient()
                         && self.stall != Stall::Certain
                         && (heard.elapsed() < TASK_SILENCE || self.stale == Stale::All) =>
                 {
@@ -158,14 +158,14 @@ impl<'a> Following<'a> {
                     if failure.has_code(TASK_NOT_FOUND) {
                         self.task = None;
                     }
-                    return Err(failure.after_sending());
+                    return Err(failure.into_error_after_delivery());
                 }
             }
         }
     }
 
     /// Polls the task once; `None` while it is unfinished.
-    async fn look(&mut self, task: &str) -> Exchanged<Option<Reply>> {
+    async fn look(&mut self, task: &str) -> A2aResult<Option<Reply>> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
         if reply.task_id.as_deref().is_some_and(|other| other != task) {
@@ -190,7 +190,7 @@ impl<'a> Following<'a> {
     /// A server whose agent fails in the middle of a stream may close the stream without a word,
     /// and show the task at work for ever (a2a-sdk 0.3 does). A proxy that closes a silent stream
     /// looks alike; so a stream counts only if it broke off soon after an event.
-    fn note_change(&mut self, task: &str) -> Exchanged<()> {
+    fn note_change(&mut self, task: &str) -> A2aResult<()> {
         let hash = fingerprint(&task);
         let Stall::Suspected { until } = self.stall else {
             self.last_poll = Some(hash);

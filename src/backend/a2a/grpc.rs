@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use reqwest::{Response, ResponseBuilderExt as _};
 use serde_json::value::RawValue;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::interface::Endpoint;
 use super::wire::{Operation, Request};
 use crate::backend::{CallError, NotRead};
@@ -81,7 +81,7 @@ pub(super) fn with_status_of_tokens(response: Response) -> Response {
 }
 
 /// Reads the one result of a response.
-pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exchanged {
+pub(super) async fn result(response: Response, operation: Operation<'_>) -> A2aResult {
     let mut messages = Messages::new(response);
     let message = messages.message().await?;
     let _held = messages.held.take();
@@ -102,7 +102,7 @@ impl Messages {
     }
 
     /// The next result; `None` at the end of a stream that is complete.
-    pub(super) async fn next(&mut self) -> Exchanged<Option<Box<RawValue>>> {
+    pub(super) async fn next(&mut self) -> A2aResult<Option<Box<RawValue>>> {
         let Some(message) = self.message().await? else { return Ok(None) };
         let event = messages::decode_event(message)?;
         self.held.follow(self.bytes.len());
@@ -111,7 +111,7 @@ impl Messages {
 
     /// The next message, which stays counted in `held`; `None` at the end of a response that is
     /// complete.
-    async fn message(&mut self) -> Exchanged<Option<Bytes>> {
+    async fn message(&mut self) -> A2aResult<Option<Bytes>> {
         loop {
             // The messages behind the first one are looked at in their turn.
             check(self.bytes.get(..PREFIX).unwrap_or_default())?;
@@ -153,7 +153,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Refuses a message by its prefix, before all of it has come.
-fn check(bytes: &[u8]) -> Exchanged<()> {
+fn check(bytes: &[u8]) -> A2aResult<()> {
     if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
         return Err(A2aFailure::unclear(

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::events::EventStream;
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::interface::{Endpoint, Generation};
 use super::result::{PartEncoding, Reply};
 use super::wire::{Answers, Message, Operation, Request};
@@ -91,7 +91,7 @@ pub(super) enum Opened {
 
 impl Link {
     /// Makes one request and reads its one result.
-    pub(super) async fn exchange(&self, operation: Operation<'_>) -> Exchanged {
+    pub(super) async fn exchange(&self, operation: Operation<'_>) -> A2aResult {
         match self.open(operation).await? {
             Opened::Result(result) => Ok(result),
             Opened::Events(mut events) => {
@@ -103,7 +103,7 @@ impl Link {
 
     /// Makes one request, and reads its result unless that is a stream. Any reply may be one: some
     /// agents stream whatever they are asked.
-    pub(super) async fn open(&self, operation: Operation<'_>) -> Exchanged<Opened> {
+    pub(super) async fn open(&self, operation: Operation<'_>) -> A2aResult<Opened> {
         let response = self.transmit(&self.endpoint, operation).await?;
         if self.is_grpc(&response) {
             return match operation.answers() {
@@ -272,7 +272,7 @@ impl Link {
     }
 
     /// Reads a message, or a task as it stands.
-    pub(super) fn read(&self, result: &RawValue) -> Exchanged<Reply> {
+    pub(super) fn read(&self, result: &RawValue) -> A2aResult<Reply> {
         result::read(result.get(), self.encoding(), self.streams)
             .map_err(|error| A2aFailure::unclear(error.to_string()))
     }
@@ -294,7 +294,7 @@ impl Link {
                 }
                 Err(failure) => failure,
             };
-            let Some(wait) = waits.next().filter(|_| failure.may_pass()) else {
+            let Some(wait) = waits.next().filter(|_| failure.is_transient()) else {
                 break tracing::warn!(backend = %name, task, ?failure, "cannot cancel the task");
             };
             sleep(Duration::from_secs(wait)).await;

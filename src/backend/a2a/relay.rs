@@ -16,7 +16,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::events::{self, Events, Piece};
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::interface::{Endpoint, Generation};
 use super::link::{EVENTS, Link, MAX_REPLY};
 use super::links::Links;
@@ -91,7 +91,7 @@ pub(super) async fn ask(links: &Links, request: &RelayRequest) -> Called<RelayRe
                     Ok(Some(Next::AgentEvent(reply))) => Some((Some(Ok(reply)), Some(open_events))),
                     Ok(Some(Next::Comment)) => Some((None, Some(open_events))),
                     Ok(None) => None,
-                    Err(failure) => Some((Some(Err(failure.after_sending())), None)),
+                    Err(failure) => Some((Some(Err(failure.into_error_after_delivery())), None)),
                 }
             });
             RelayReply::Events(reply.filter_map(async |next| next).boxed())
@@ -121,7 +121,7 @@ async fn open_first<'a>(
     Err(failure)
 }
 
-async fn open(link: &Link, operation: &RelayOperation, trace: Option<&Trace>) -> Exchanged<Opened> {
+async fn open(link: &Link, operation: &RelayOperation, trace: Option<&Trace>) -> A2aResult<Opened> {
     let endpoint = &link.endpoint;
     let request = encode(endpoint, operation, &random::uuid().to_string());
     let mut headers = link.headers(endpoint.generation);
@@ -219,7 +219,7 @@ fn status<'a>(event: &Event<'a>) -> Option<&'a RawValue> {
 
 impl AgentEvents {
     /// The next event, or a sign of life; `None` at the end of the stream.
-    async fn next(&mut self) -> Exchanged<Option<Next>> {
+    async fn next(&mut self) -> A2aResult<Option<Next>> {
         let data = match self.events.next_piece().await? {
             None => return Ok(None),
             Some(Piece::Comment) => return Ok(Some(Next::Comment)),
@@ -265,7 +265,8 @@ impl CallRelay<'_> {
     /// Hands over what a stream brings, until its end. If the stream breaks, the client is told,
     /// and asks for its task.
     async fn stream(&self, mut events: AgentEvents) -> Called<CallOutcome> {
-        let mut last = Err(A2aFailure::unclear("its event stream has no event").after_sending());
+        let mut last =
+            Err(A2aFailure::unclear("its event stream has no event").into_error_after_delivery());
         loop {
             match events.next().await {
                 Ok(Some(Next::Comment)) => self.call.progress.touch(),
@@ -274,13 +275,13 @@ impl CallRelay<'_> {
                     self.give(reply).await;
                 }
                 Ok(None) => return last,
-                Err(failure) => return Err(failure.after_sending()),
+                Err(failure) => return Err(failure.into_error_after_delivery()),
             }
         }
     }
 
     async fn give(&self, reply: AgentEvent) {
-        let reply = reply.without_secrets(&self.call.progress.removal);
+        let reply = reply.without_secrets(&self.call.progress.redactor);
         // The receiver may have gone with its call; then the answer has no reader either.
         self.client.events.send(reply).await.ok();
     }

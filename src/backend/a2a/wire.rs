@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::failure::{A2aFailure, Exchanged};
+use super::failure::{A2aFailure, A2aResult};
 use super::interface::{Endpoint, Generation};
 use crate::config::A2aBinding;
 use crate::http_client;
@@ -20,7 +20,7 @@ use crate::model::{Members, Trace, string_member, visible};
 /// A request to an agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation<'a> {
-    Send(Message<'a>, Reply),
+    Send(Message<'a>, ReplyMode),
     /// A message whose reply is a stream of what becomes of it.
     Stream(Message<'a>),
     /// The state of a task.
@@ -103,7 +103,7 @@ pub(super) struct Message<'a> {
 
 /// How the agent should reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum ReplyMode {
     /// With the task once it is done or waits.
     WhenDone,
     /// With a message, or with the task as soon as there is one.
@@ -213,7 +213,7 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
 }
 
 /// The request that sends a message. `reply` is `None` if the reply is a stream.
-fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Option<Reply>) -> Value {
+fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Option<ReplyMode>) -> Value {
     let generation = endpoint.generation;
     let text = sent.text;
     let mut message = match (generation, endpoint.binding) {
@@ -238,7 +238,7 @@ fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Option<Reply>) -> Value {
         configuration["acceptedOutputModes"] = sent.output_modes.into();
     }
     if let Some(reply) = reply {
-        let at_once = reply == Reply::AtOnce;
+        let at_once = reply == ReplyMode::AtOnce;
         match generation {
             Generation::V10 => configuration["returnImmediately"] = at_once.into(),
             Generation::V03 => configuration["blocking"] = (!at_once).into(),
@@ -255,7 +255,7 @@ fn set_tenant(body: &mut Value, endpoint: &Endpoint) {
 }
 
 /// The result in the body of a response, or the agent's refusal.
-pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Exchanged {
+pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> A2aResult {
     // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(http_refusal(binding, status, None));
@@ -288,7 +288,7 @@ pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Ex
 }
 
 /// The result in an event of a streamed reply, or the agent's error in the place of one.
-pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Exchanged {
+pub(super) fn decode_event(binding: A2aBinding, data: &str) -> A2aResult {
     if binding != A2aBinding::HttpJson {
         return decode(binding, StatusCode::OK, data.as_bytes());
     }
@@ -317,7 +317,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
     members.get(key).map(RawValue::get).filter(|value| *value != "null")
 }
 
-fn raw(text: &str) -> Exchanged {
+fn raw(text: &str) -> A2aResult {
     RawValue::from_string(text.to_owned())
         .map_err(|error| A2aFailure::unclear(format!("its response is not JSON ({error})")))
 }

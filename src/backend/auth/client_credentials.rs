@@ -15,7 +15,7 @@ use crate::http_client::address::{is_own, shown};
 use crate::model::BackendName;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::resource_name;
-use crate::oauth::endpoint::{Shows, TokenRequest};
+use crate::oauth::endpoint::{ClientAuthMethod, TokenRequest};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 
 /// Gets tokens for one client.
@@ -31,7 +31,7 @@ pub(in crate::backend) struct Issuer {
 #[derive(Debug, Clone, Default)]
 struct EndpointState {
     endpoint: Option<Endpoint>,
-    shows: Shows,
+    auth_method: ClientAuthMethod,
 }
 
 /// The token endpoint, and the scope and resource of the tokens.
@@ -75,39 +75,52 @@ impl Issuer {
             source: EndpointSource::Operator,
             is_own: true,
         });
-        let endpoint_state = Mutex::new(EndpointState { endpoint, shows: credentials.shows });
+        let endpoint_state =
+            Mutex::new(EndpointState { endpoint, auth_method: credentials.auth_method });
         Self { backend, clients, credentials, endpoint_state }
     }
 
     /// Where tokens are issued, found out if need be.
-    async fn endpoint(&self, challenge: Option<&Challenge>) -> IssueResult<(Endpoint, Shows)> {
-        let EndpointState { endpoint, shows } = self.endpoint_state.lock().clone();
+    async fn endpoint(
+        &self,
+        challenge: Option<&Challenge>,
+    ) -> IssueResult<(Endpoint, ClientAuthMethod)> {
+        let EndpointState { endpoint, auth_method } = self.endpoint_state.lock().clone();
         if let Some(endpoint) = endpoint {
-            return Ok((endpoint, shows));
+            return Ok((endpoint, auth_method));
         }
         let challenge = challenge.ok_or_else(|| {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let (endpoint, server_shows) = discovery::find(&self.clients, challenge).await?;
-        let shows =
-            if shows == Shows::Signed || self.credentials.is_chosen { shows } else { server_shows };
+        let (endpoint, server_auth_method) = discovery::find(&self.clients, challenge).await?;
+        let auth_method =
+            if auth_method == ClientAuthMethod::Signed || self.credentials.method_is_configured {
+                auth_method
+            } else {
+                server_auth_method
+            };
         tracing::info!(
             backend = %self.backend,
             token_url = shown(&endpoint.url),
             "the server says where its tokens are issued"
         );
-        *self.endpoint_state.lock() = EndpointState { endpoint: Some(endpoint.clone()), shows };
-        Ok((endpoint, shows))
+        *self.endpoint_state.lock() =
+            EndpointState { endpoint: Some(endpoint.clone()), auth_method };
+        Ok((endpoint, auth_method))
     }
 
-    async fn ask(&self, endpoint: &Endpoint, shows: &mut Shows) -> IssueResult<Issued> {
+    async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        auth_method: &mut ClientAuthMethod,
+    ) -> IssueResult<Issued> {
         let place = shown(&endpoint.url);
         if http_client::names_link_local(&endpoint.url) {
             let text = format!("{place} is a link-local address, which is never called");
             return Err(IssueError::lasting(text));
         }
-        let ClientCredentials { id, secret, is_chosen, scopes, .. } = &*self.credentials;
+        let ClientCredentials { id, secret, method_is_configured, scopes, .. } = &*self.credentials;
         let scope = if scopes.is_empty() { endpoint.scope.clone() } else { Some(scopes.join(" ")) };
         let request = TokenRequest {
             url: &endpoint.url,
@@ -115,7 +128,7 @@ impl Issuer {
             audience: &endpoint.audience,
             client_id: id,
             client_secret: secret,
-            is_chosen: *is_chosen,
+            method_is_configured: *method_is_configured,
             grant: "client_credentials",
             fields: &[("scope", scope.as_deref()), ("resource", endpoint.resource.as_deref())],
         };
@@ -125,7 +138,7 @@ impl Issuer {
                 self.clients.to_named(&endpoint.url, endpoint.is_own)
             }
         };
-        Ok(request.send(&client, shows).await?.issued)
+        Ok(request.send(&client, auth_method).await?.issued)
     }
 
     /// Notes the token endpoint that the backend at `base` has named. It is used only if the
@@ -171,10 +184,10 @@ impl Issue for Issuer {
     }
 
     async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
-        let (endpoint, mut shows) = self.endpoint(challenge).await?;
-        let outcome = self.ask(&endpoint, &mut shows).await;
+        let (endpoint, mut auth_method) = self.endpoint(challenge).await?;
+        let outcome = self.ask(&endpoint, &mut auth_method).await;
         let mut state = self.endpoint_state.lock();
-        state.shows = shows;
+        state.auth_method = auth_method;
         if outcome.is_err() && endpoint.source == EndpointSource::Metadata {
             state.endpoint = None;
         }

@@ -13,7 +13,7 @@ use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::{
     self, MetadataFailure, issuer_places, may_name, resource_places, root, texts,
 };
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 use crate::oauth::{IssueError, IssueResult};
 
 /// Who issues tokens for a server, and what the server calls itself there.
@@ -24,7 +24,7 @@ type Resource = (Url, Option<String>);
 pub(super) async fn find(
     clients: &Clients,
     challenge: &Challenge,
-) -> IssueResult<(Endpoint, Shows)> {
+) -> IssueResult<(Endpoint, ClientAuthMethod)> {
     let base = &challenge.url;
     let (issuer, resource) = match resource(clients, challenge).await? {
         Some(resource) => resource,
@@ -52,7 +52,7 @@ pub(super) async fn find(
             scope: challenge.scope.clone(),
             source: EndpointSource::Metadata,
         };
-        return Ok((endpoint, shows(methods.as_deref())));
+        return Ok((endpoint, supported_auth_method(methods.as_deref())));
     }
     let origin = base.origin().ascii_serialization();
     Err(IssueError::lasting(format!(
@@ -127,14 +127,14 @@ fn unusable(url: &Url, why: &str) -> IssueError {
     IssueError::lasting(format!("the metadata at {place} {why}; set `auth.oauth.token_url`"))
 }
 
-fn shows(methods: Option<&[String]>) -> Shows {
+fn supported_auth_method(methods: Option<&[String]>) -> ClientAuthMethod {
     let methods = methods.unwrap_or_default();
     if methods.iter().any(|method| method == "client_secret_post")
         && !methods.iter().any(|method| method == "client_secret_basic")
     {
-        Shows::InBody
+        ClientAuthMethod::InBody
     } else {
-        Shows::InHeader
+        ClientAuthMethod::InHeader
     }
 }
 

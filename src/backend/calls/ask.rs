@@ -12,7 +12,7 @@ use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
 use super::{BackendHandle, Backends, CallDeadlines};
 use crate::backend::circuit_breaker::CallEvidence;
-use crate::backend::log::Removal;
+use crate::backend::log::Redactor;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{CallError, Reply};
 use crate::model::redaction::Part;
@@ -58,7 +58,7 @@ impl Backends {
         let idle = backend.rules.call_timeout;
         let deadlines = CallDeadlines::new(idle, Instant::now() + idle);
         let for_client = |failure: CallFailure| {
-            self.removal_of(name, backend).text(failure.for_reader(name), &mut 0)
+            self.redactor_of(name, backend).text(failure.for_reader(name), &mut 0)
         };
         let admission =
             admit(backend, &all.permits, app, Sending::New, deadlines).await.map_err(for_client)?;
@@ -68,17 +68,17 @@ impl Backends {
         }
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
-        let removal = self.removal_of(name, backend);
+        let redactor = self.redactor_of(name, backend);
         match &mut reply {
             Ok(result) => {
                 let changed = in_place_if_large(result.get().len(), || {
-                    removal.redact.in_json(result, Part::Result, &mut count)
+                    redactor.redact.in_json(result, Part::Result, &mut count)
                 });
                 if let Some(changed) = changed {
                     *result = changed;
                 }
             }
-            Err(error) => error.redact(&removal, &mut count),
+            Err(error) => error.redact(&redactor, &mut count),
         }
         backend.metrics().redacted.inc_by(count);
         Ok(reply)
@@ -103,7 +103,7 @@ impl Backends {
 
     /// What is to be hidden in the answers of `name` now: a reload may have added to it since the
     /// request came. A backend that was removed meanwhile hides what it did `before`.
-    fn removal_of(&self, name: &BackendName, before: &BackendHandle) -> Removal {
-        self.all().handles.get(name).map_or_else(|| before.removal(), |now| now.removal())
+    fn redactor_of(&self, name: &BackendName, before: &BackendHandle) -> Redactor {
+        self.all().handles.get(name).map_or_else(|| before.redactor(), |now| now.redactor())
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::demand::Demand;
-use crate::backend::log::Removal;
+use crate::backend::log::Redactor;
 use crate::backend::supervisor::Ask;
 use crate::backend::switch::Switch;
 use crate::backend::{Dial, Remark};
@@ -139,10 +139,10 @@ impl BackendHandle {
     }
 
     /// What is removed from what the backend says.
-    pub(super) fn removal(&self) -> Removal {
+    pub(super) fn redactor(&self) -> Redactor {
         let Backend { secrets, redact, .. } = &*self.rules;
         let redacted = self.metrics().redacted.clone();
-        Removal { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
+        Redactor { secrets: Arc::clone(secrets), redact: Arc::clone(redact), redacted }
     }
 
     /// What is odd about the backend, for the operator or for an app. It may repeat the peer.
@@ -150,8 +150,8 @@ impl BackendHandle {
         let remark = self.dial.remark()?;
         let Reader::Operator = reader else { return Some(Remark { quote: None, ..remark }) };
         let Remark { message, cure, .. } = remark.with_quote();
-        let removal = self.removal();
-        let [message, cure] = [message, cure].map(|text| removal.text(text, &mut 0));
+        let redactor = self.redactor();
+        let [message, cure] = [message, cure].map(|text| redactor.text(text, &mut 0));
         Some(Remark { message, cure, quote: None })
     }
 

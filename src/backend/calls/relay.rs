@@ -11,7 +11,7 @@ use super::ask::evidence_of_read;
 use super::connecting::{Connected, Patience};
 use super::failure::CallFailure;
 use super::{Backends, CallDeadlines};
-use crate::backend::log::Removal;
+use crate::backend::log::Redactor;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{CallError, RelayReply, RelayRequest};
 use crate::model::{AppName, BackendName, Ending};
@@ -42,23 +42,23 @@ impl Backends {
     ) -> Result<RelayReply, NotRelayed> {
         let all = self.all();
         let Some(backend) = all.handles.get(name) else {
-            return Err(not_relayed(&CallFailure::Removed, name, &Removal::default()));
+            return Err(not_relayed(&CallFailure::Removed, name, &Redactor::default()));
         };
         let idle = backend.rules.call_timeout;
         let deadlines = CallDeadlines::new(idle, Instant::now() + idle);
-        let removal = backend.removal();
+        let redactor = backend.redactor();
         let admission = admit(backend, &all.permits, app, Sending::New, deadlines)
             .await
-            .map_err(|failure| not_relayed(&failure, name, &removal))?;
+            .map_err(|failure| not_relayed(&failure, name, &redactor))?;
         let outcome = self.send_relayed(name, request, permission, deadlines).await;
         if let Some(pass) = admission.pass {
             pass.end(evidence_of_read(&outcome));
         }
-        match outcome.map_err(|failure| not_relayed(&failure, name, &removal))? {
-            RelayReply::One(reply) => Ok(RelayReply::One(reply.without_secrets(&removal))),
+        match outcome.map_err(|failure| not_relayed(&failure, name, &redactor))? {
+            RelayReply::One(reply) => Ok(RelayReply::One(reply.without_secrets(&redactor))),
             RelayReply::Events(events) => {
                 let cleaned =
-                    events.map(move |next| next.map(|reply| reply.without_secrets(&removal)));
+                    events.map(move |next| next.map(|reply| reply.without_secrets(&redactor)));
                 let bounded = futures_util::stream::unfold(Some(cleaned), move |open| async move {
                     let mut open_events = open?;
                     match timeout(idle, open_events.next()).await {
@@ -92,7 +92,7 @@ impl Backends {
     }
 }
 
-fn not_relayed(failure: &CallFailure, name: &BackendName, removal: &Removal) -> NotRelayed {
-    let why = removal.text(failure.for_reader(name), &mut 0);
+fn not_relayed(failure: &CallFailure, name: &BackendName, redactor: &Redactor) -> NotRelayed {
+    let why = redactor.text(failure.for_reader(name), &mut 0);
     NotRelayed { ending: failure.ending(), why }
 }

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::text;
 use crate::backend::diagnosis::{End, Evidence, Variables, diagnosis};
-use crate::backend::log::{Removal, SEEN, printable_lines};
+use crate::backend::log::{Redactor, SEEN, printable_lines};
 use crate::backend::program::hiding::Exposure;
 use crate::backend::program::{Group, Started, describe, hiding, launcher};
 use crate::backend::{CallError, Called, NotRead, ToolCall, program};
@@ -144,8 +144,8 @@ impl Runner {
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
         let secrets = Arc::clone(&self.program.secrets);
-        let removal = Removal { secrets, ..call.progress.removal.clone() };
-        self.answer(status, &output.bytes.into_bytes(), &errors, &removal)
+        let redactor = Redactor { secrets, ..call.progress.redactor.clone() };
+        self.answer(status, &output.bytes.into_bytes(), &errors, &redactor)
     }
 
     fn answer(
@@ -153,9 +153,9 @@ impl Runner {
         status: ExitStatus,
         output: &[u8],
         errors: &Tail,
-        removal: &Removal,
+        redactor: &Redactor,
     ) -> Called {
-        let said = printable_lines(&removal.tail(&errors.kept, MAX_STDERR));
+        let said = printable_lines(&redactor.tail(&errors.kept, MAX_STDERR));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(self.not_started(status, &said).unwrap_or(said)));
         }

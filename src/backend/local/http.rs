@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::text;
-use crate::backend::log::{Removal, SEEN, printable_lines};
+use crate::backend::log::{Redactor, SEEN, printable_lines};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::http_client;
 use crate::model::sentences;
@@ -53,14 +53,14 @@ impl Endpoint {
         builder = builder.headers(headers);
         let response = self.client.send(builder).await?;
         if !response.status().is_success() {
-            return Ok(Answer::Error(self.failure(response, &call.progress.removal).await));
+            return Ok(Answer::Error(self.failure(response, &call.progress.redactor).await));
         }
         let kind = media_type(response.headers());
         let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await?;
         Ok(match text(&body, whole) {
             Some(text) if whole => Answer::text(text),
             Some(text) => {
-                Answer::unfinished(call.progress.removal.head(text.as_bytes(), Answer::MAX_RESULT))
+                Answer::unfinished(call.progress.redactor.head(text.as_bytes(), Answer::MAX_RESULT))
             }
             None => {
                 let more = if whole { "" } else { "more than " };
@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     /// The text for the model if the status is no success.
-    async fn failure(&self, response: reqwest::Response, removal: &Removal) -> String {
+    async fn failure(&self, response: reqwest::Response, redactor: &Redactor) -> String {
         let status = response.status();
         let reason = status.canonical_reason().unwrap_or_default();
         let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
@@ -89,7 +89,7 @@ impl Endpoint {
         if let Some((body, whole)) = body
             && let Some(text) = text(&body, whole)
         {
-            let message = printable_lines(removal.head(text.as_bytes(), MAX_ERROR).trim());
+            let message = printable_lines(redactor.head(text.as_bytes(), MAX_ERROR).trim());
             if !message.is_empty() {
                 let more = if body.len() <= MAX_ERROR { "" } else { "…" };
                 words.push_str(&format!(": {message}{more}"));

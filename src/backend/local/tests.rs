@@ -135,7 +135,7 @@ async fn redacted_call(dialer: &LocalDialer) -> Answer {
     let pattern = Pattern::new("SECRET-[0-9]{6}", None).unwrap();
     let patterns = vec![pattern, Pattern::known(Known::PrivateKeys, None)];
     let mut order = order("{}");
-    order.progress.removal.redact = Arc::new(Redaction(patterns));
+    order.progress.redactor.redact = Arc::new(Redaction(patterns));
     let peer = dialer.dial().await.unwrap();
     timeout(PATIENCE, peer.call(order)).await.expect("in time").expect("an answer").answer
 }

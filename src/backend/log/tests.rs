@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use tokio::time::Instant;
 
-use super::{AROUND, BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Removal, Sum, WINDOW};
+use super::{AROUND, BYTES_PER_WINDOW, LINE_LIMIT, LastLines, LogQuota, Redactor, Sum, WINDOW};
 use crate::config::Secrets;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_is_cut_off_and_the_loss_is_told_once() {
     let start = Instant::now();
-    let mut budget = Budget::new(start);
+    let mut budget = LogQuota::new(start);
     let line = 1024 - AROUND;
     for _ in 0..BYTES_PER_WINDOW / 1024 {
         assert!(budget.admit(line, start));
@@ -30,7 +30,7 @@ async fn a_flood_is_cut_off_and_the_loss_is_told_once() {
 #[tokio::test(start_paused = true)]
 async fn a_steady_trickle_is_never_cut() {
     let mut now = Instant::now();
-    let mut budget = Budget::new(now);
+    let mut budget = LogQuota::new(now);
     for _ in 0..1000 {
         assert!(budget.admit(BYTES_PER_WINDOW / 10 - AROUND, now));
         now += WINDOW / 9;
@@ -40,14 +40,14 @@ async fn a_steady_trickle_is_never_cut() {
 #[tokio::test(start_paused = true)]
 async fn flood_of_empty_lines_is_cut_off() {
     let now = Instant::now();
-    let mut budget = Budget::new(now);
+    let mut budget = LogQuota::new(now);
     let logged = (0..100_000).filter(|_| budget.admit(1, now)).count();
     assert!(logged * AROUND <= BYTES_PER_WINDOW, "{logged}");
 }
 
 #[test]
 fn control_characters_are_written_out() {
-    let line = |bytes: &[u8]| Removal::default().line(bytes, 0);
+    let line = |bytes: &[u8]| Redactor::default().line(bytes, 0);
     assert_eq!(line(b"a\x1b[31m\tb\r\n"), "a\\u{1b}[31m\tb");
     assert_eq!(line("x\u{202e}y\u{0}".as_bytes()), "x\\u{202e}y\\u{0}");
     assert_eq!(line(b"\xff\xfe"), "\u{fffd}\u{fffd}");
@@ -55,8 +55,8 @@ fn control_characters_are_written_out() {
 
 #[test]
 fn a_long_line_says_what_is_missing() {
-    assert_eq!(Removal::default().line(b"abc", 5), "abc [5 bytes more]");
-    let text = Removal::default().line(&vec![b'x'; LINE_LIMIT + 7], 3);
+    assert_eq!(Redactor::default().line(b"abc", 5), "abc [5 bytes more]");
+    let text = Redactor::default().line(&vec![b'x'; LINE_LIMIT + 7], 3);
     assert!(text.ends_with("x [10 bytes more]"));
     assert!(text.len() < LINE_LIMIT + 30);
 }
@@ -83,15 +83,15 @@ fn secret_that_a_cut_divides_is_left_out() {
     let pattern = Pattern::new("SECRET-[0-9]{6}", Some("X")).unwrap();
     let mut secrets = Secrets::default();
     secrets.add("hunter22-canary");
-    let removal = Removal {
+    let redactor = Redactor {
         secrets: Arc::new(secrets),
         redact: Arc::new(Redaction(vec![pattern, Pattern::known(Known::PrivateKeys, None)])),
-        ..Removal::default()
+        ..Redactor::default()
     };
     for secret in ["SECRET-777123", "hunter22-canary"] {
         for at in 0..40 {
             let text = format!("{}{secret}{}", "é".repeat(20), "ü".repeat(20));
-            for part in [removal.head(text.as_bytes(), at), removal.tail(text.as_bytes(), at)] {
+            for part in [redactor.head(text.as_bytes(), at), redactor.tail(text.as_bytes(), at)] {
                 let left = part.replace("[hidden]", "").replace(['X', 'é', 'ü'], "");
                 assert!(left.len() < 8 && !secret.contains(&left) || left.is_empty(), "{part}");
             }
@@ -101,8 +101,8 @@ fn secret_that_a_cut_divides_is_left_out() {
         "-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----",
         "KEYLINE\n".repeat(1000)
     );
-    assert_eq!(removal.tail(format!("a {key}\nb").as_bytes(), 100), "[private key removed]\nb");
-    assert_eq!(removal.head(format!("a {key}\nb").as_bytes(), 100), "a [private key removed]");
-    assert_eq!(removal.line(format!("a {key}").as_bytes(), 0), "a [private key removed]");
-    assert_eq!(removal.redacted.get(), 3 + 40 * 2);
+    assert_eq!(redactor.tail(format!("a {key}\nb").as_bytes(), 100), "[private key removed]\nb");
+    assert_eq!(redactor.head(format!("a {key}\nb").as_bytes(), 100), "a [private key removed]");
+    assert_eq!(redactor.line(format!("a {key}").as_bytes(), 0), "a [private key removed]");
+    assert_eq!(redactor.redacted.get(), 3 + 40 * 2);
 }

@@ -135,7 +135,7 @@ impl Child {
 
     /// Notes that the handshake is done: the drop kills from now on. The log tells all again once
     /// the server has lived for [`QUIET`]: one that ends right after each handshake is no news.
-    pub(super) fn has_started(&mut self) {
+    pub(super) fn handshake_done(&mut self) {
         self.starting = None;
         let is_quiet = Arc::clone(&self.is_quiet);
         self.tasks.spawn(async move {

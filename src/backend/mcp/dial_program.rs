@@ -99,7 +99,7 @@ impl McpDialer {
             Ok(agreement) => {
                 drop(handshake);
                 self.memory.keep(agreement.era(), agreement.proposal);
-                child.has_started();
+                child.handshake_done();
                 let memory = Some(self.memory.clone());
                 let connection = Connection::new(link, agreement.info, Some(child), memory);
                 return Ok(connection.observed(observed));

@@ -395,7 +395,7 @@ impl Rpc {
 
     /// A line of the server for the log.
     pub(super) fn line(&self, bytes: &[u8]) -> String {
-        self.redact.removal().line(bytes, 0)
+        self.redact.redactor().line(bytes, 0)
     }
 
     /// Whether the server, a program, has read any message.

@@ -16,7 +16,7 @@ use super::LIMIT;
 use super::lines::{Line, Lines};
 use super::rpc::{Incoming, Message, Rpc};
 use crate::backend::NotRead;
-use crate::backend::log::{Budget, LINE_LIMIT};
+use crate::backend::log::{LINE_LIMIT, LogQuota};
 use crate::budget;
 
 /// How many bytes of messages may wait for a server that does not read its stdin. One message may
@@ -165,7 +165,7 @@ pub(super) struct Stdout<R> {
     lines: Lines,
     /// The budget of a partly received line.
     held: budget::Held,
-    garbage: Budget,
+    garbage: LogQuota,
     /// Its lines that are no messages are logged at debug.
     is_quiet: Arc<AtomicBool>,
 }
@@ -183,7 +183,7 @@ impl<R: AsyncRead + Unpin> Stdout<R> {
             reader: Some((stdout, rest)),
             lines: Lines::new(LIMIT),
             held: budget::Budget::of_process().hold(),
-            garbage: Budget::new(Instant::now()),
+            garbage: LogQuota::new(Instant::now()),
             is_quiet,
         };
         (stdout, rest_receiver)

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{A2aClient, CallError, ErrorReply, McpClient, PermissionCheck, Question};
-use crate::backend::log::Removal;
+use crate::backend::log::Redactor;
 use crate::backend::seat::Seat;
 use crate::model::redaction::Part;
 use crate::model::{CallRequest, Permission};
@@ -48,7 +48,7 @@ pub struct Progress {
     /// The permits of the call.
     pub(in crate::backend) seat: Option<Arc<Seat>>,
     /// What is removed from what the peer says.
-    pub(in crate::backend) removal: Removal,
+    pub(in crate::backend) redactor: Redactor,
 }
 
 impl Progress {
@@ -68,8 +68,8 @@ impl Progress {
         let mut count = 0;
         let size = json.get().len();
         let changed =
-            in_place_if_large(size, || self.removal.redact.in_json(json, part, &mut count));
-        self.removal.redacted.inc_by(count);
+            in_place_if_large(size, || self.redactor.redact.in_json(json, part, &mut count));
+        self.redactor.redacted.inc_by(count);
         changed
     }
 
@@ -103,8 +103,8 @@ impl Progress {
     pub fn tell(&self, text: String) -> String {
         self.touch();
         let mut count = 0;
-        let text = self.removal.text(text, &mut count);
-        self.removal.redacted.inc_by(count);
+        let text = self.redactor.text(text, &mut count);
+        self.redactor.redacted.inc_by(count);
         if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref()) {
             // The number has to grow with each notification (MCP, Progress).
             let number = self.told.fetch_add(1, Ordering::Relaxed) + 1;
@@ -122,7 +122,7 @@ impl Progress {
             return CallError::Refused(why);
         }
         // The answer has the same text, and counts it.
-        error.redact(&self.removal, &mut 0);
+        error.redact(&self.redactor, &mut 0);
         CallError::RefusedWith { why, error }
     }
 

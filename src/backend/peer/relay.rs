@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::CallError;
-use crate::backend::log::Removal;
+use crate::backend::log::Redactor;
 use crate::config::A2aBinding;
 use crate::model::redaction::Part;
 use crate::tasks::in_place_if_large;
@@ -87,11 +87,11 @@ pub struct AgentError {
 impl AgentEvent {
     /// What the agent says, without what `redact` removes from it; an error also without secrets,
     /// as a server may repeat the token that it refuses.
-    pub(in crate::backend) fn without_secrets(self, removal: &Removal) -> Self {
+    pub(in crate::backend) fn without_secrets(self, redactor: &Redactor) -> Self {
         let mut count = 0;
         let mut redacted = |json: &RawValue| {
             in_place_if_large(json.get().len(), || {
-                removal.redact.in_json(json, Part::Result, &mut count)
+                redactor.redact.in_json(json, Part::Result, &mut count)
             })
         };
         let reply = match self {
@@ -101,14 +101,14 @@ impl AgentEvent {
             }
             Self::Error(error) => {
                 let json = redacted(&error.json).unwrap_or(error.json);
-                let text = removal.secrets.hide(Box::<str>::from(json).into_string());
+                let text = redactor.secrets.hide(Box::<str>::from(json).into_string());
                 // A number that is replaced by a text leaves a place without valid JSON.
                 let json =
                     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned());
                 Self::Error(AgentError { json, ..error })
             }
         };
-        removal.redacted.inc_by(count);
+        redactor.redacted.inc_by(count);
         reply
     }
 }

@@ -177,7 +177,7 @@ impl Supervisor {
     /// `error` for operators; it may repeat what the peer has said.
     pub(super) fn words(&self, error: &PeerError) -> String {
         let text = error_chain(error);
-        self.redact.removal().text(text, &mut 0)
+        self.redact.redactor().text(text, &mut 0)
     }
 
     /// Notes that there is no connection. The log tells of it less and less often.

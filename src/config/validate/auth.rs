@@ -20,7 +20,7 @@ use crate::config::{
 };
 use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 /// What a section `auth` belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,10 +111,10 @@ impl Validator<'_> {
         if let (Some(at), Some(_)) = (&oauth.client_auth, &oauth.private_key) {
             self.error(at.node.key(), mistakes::client_auth_of_key());
         }
-        let shows = match (&oauth.private_key, &oauth.client_auth) {
-            (Some(_), _) => Shows::Signed,
-            (None, Some(At { value: ClientAuth::Post, .. })) => Shows::InBody,
-            (None, _) => Shows::InHeader,
+        let auth_method = match (&oauth.private_key, &oauth.client_auth) {
+            (Some(_), _) => ClientAuthMethod::Signed,
+            (None, Some(At { value: ClientAuth::Post, .. })) => ClientAuthMethod::InBody,
+            (None, _) => ClientAuthMethod::InHeader,
         };
         let secret = match (&oauth.client_secret, &oauth.private_key) {
             (Some(_), Some(key)) => self.refuse(key.node.key(), mistakes::secret_or_key()),
@@ -140,8 +140,8 @@ impl Validator<'_> {
         Some(ClientCredentials {
             id,
             secret,
-            shows,
-            is_chosen: oauth.client_auth.is_some(),
+            auth_method,
+            method_is_configured: oauth.client_auth.is_some(),
             token_url,
             audience,
             scopes: scopes.map(|at| at.value.clone()).collect(),
@@ -180,11 +180,11 @@ impl Validator<'_> {
             (None, Some(key)) => Some(self.private_key(key)?),
             (None, None) => None,
         };
-        let shows = match (&oauth.private_key, &oauth.client_secret, &oauth.client_auth) {
-            (Some(_), _, _) => Shows::Signed,
-            (None, None, _) => Shows::Nothing,
-            (None, Some(_), Some(At { value: ClientAuth::Post, .. })) => Shows::InBody,
-            (None, Some(_), _) => Shows::InHeader,
+        let auth_method = match (&oauth.private_key, &oauth.client_secret, &oauth.client_auth) {
+            (Some(_), _, _) => ClientAuthMethod::Signed,
+            (None, None, _) => ClientAuthMethod::Nothing,
+            (None, Some(_), Some(At { value: ClientAuth::Post, .. })) => ClientAuthMethod::InBody,
+            (None, Some(_), _) => ClientAuthMethod::InHeader,
         };
         let warning = "the login travels without TLS; write https://";
         let issuer = optional(&oauth.issuer, |at| self.private_url(at, warning))?;
@@ -199,8 +199,9 @@ impl Validator<'_> {
         Some(LoginClient {
             id,
             secret,
-            shows,
-            is_chosen: oauth.client_auth.is_some() || shows != Shows::InHeader,
+            auth_method,
+            method_is_configured: oauth.client_auth.is_some()
+                || auth_method != ClientAuthMethod::InHeader,
             issuer,
             scopes: scopes.map(|at| at.value.clone()).collect(),
             audience: oauth.audience.as_ref().map(|at| at.value.clone()),

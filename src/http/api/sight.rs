@@ -45,14 +45,14 @@ impl Sight {
     }
 
     pub(super) fn has_run(&self, runs: &RunStore, run: &DrivenRun) -> bool {
-        self.brought.as_ref().is_none_or(|shown| runs.context.may_be_told(run, shown))
+        self.brought.as_ref().is_none_or(|shown| runs.context.may_read(run, shown))
     }
 
     /// [`Self::has_run`] by the run's key; a run that the bridge does not know is not shown.
     pub(super) fn has_run_of(&self, runs: &RunStore, key: &RunKey) -> bool {
-        self.brought.as_ref().is_none_or(|shown| {
-            runs.get(key).is_some_and(|run| runs.context.may_be_told(&run, shown))
-        })
+        self.brought
+            .as_ref()
+            .is_none_or(|shown| runs.get(key).is_some_and(|run| runs.context.may_read(&run, shown)))
     }
 
     /// Whether the caller may see a call of the agent run `run` of `app`. The bridge does not know
@@ -60,6 +60,6 @@ impl Sight {
     pub(super) fn has_call(&self, runs: &RunStore, app: &AppName, run: Option<&RunId>) -> bool {
         self.brought
             .as_ref()
-            .is_none_or(|shown| run.is_some_and(|run| runs.call_may_be_told((app, run), shown)))
+            .is_none_or(|shown| run.is_some_and(|run| runs.may_read_call((app, run), shown)))
     }
 }

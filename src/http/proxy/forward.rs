@@ -245,7 +245,7 @@ impl<'a> Outgoing<'a> {
     async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> HandlerResult<()> {
         let credential = &self.credential;
         let vouched_for = match run {
-            Some(run) => self.runs.context.may_be_told(run, credential),
+            Some(run) => self.runs.context.may_read(run, credential),
             None => !credential.is_callers(),
         };
         if vouched_for {

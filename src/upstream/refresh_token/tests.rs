@@ -25,7 +25,7 @@ impl PostCredential for UpstreamCredential {
 
     fn taken(&self, _: &UpstreamCredential) {}
 
-    async fn other_than(&self, _: &UpstreamCredential) {
+    async fn wait_for_replacement(&self, _: &UpstreamCredential) {
         std::future::pending::<()>().await;
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{FIRST_WAIT, Following, LONGEST_WAIT, MISS_WAIT, Stale, Stall, WAIT_GROWTH};
 use crate::backend::a2a::assembly::Assembly;
 use crate::backend::a2a::events::EventStream;
-use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::failure::{A2aFailure, A2aResult};
 use crate::backend::a2a::interface::Generation;
 use crate::backend::a2a::link::Opened;
 use crate::backend::a2a::result::{Content, Outcome, PartEncoding, Reply, Stage};
@@ -68,7 +68,7 @@ impl Following<'_> {
     pub(in crate::backend::a2a) async fn stream(
         &mut self,
         mut events: Box<EventStream>,
-    ) -> Exchanged<Reply> {
+    ) -> A2aResult<Reply> {
         let mut assembly = Assembly::new(self.link.encoding());
         let (end, heard) = self.read(&mut events, &mut assembly).await?;
         let is_cut = matches!(end, StreamEnd::Cut(_));
@@ -89,7 +89,7 @@ impl Following<'_> {
                 }
                 tracing::debug!(backend = %self.link.settings.name, ?failure, "a stream broke");
                 self.lost_reply();
-                Ok(self.reopen(failure.after_sending()).await?)
+                Ok(self.reopen(failure.into_error_after_delivery()).await?)
             }
         }
     }
@@ -114,7 +114,7 @@ impl Following<'_> {
         &mut self,
         events: &mut EventStream,
         assembly: &mut Assembly,
-    ) -> Exchanged<(StreamEnd, Instant)> {
+    ) -> A2aResult<(StreamEnd, Instant)> {
         let mut heard = Instant::now();
         loop {
             let stage = assembly.stage();
@@ -167,7 +167,7 @@ impl Following<'_> {
 
     /// Takes one event of any kind. A later A2A may have kinds that are not known here: then the
     /// pieces are not all of the task.
-    async fn take_any(&mut self, event: &RawValue, assembly: &mut Assembly) -> Exchanged<()> {
+    async fn take_any(&mut self, event: &RawValue, assembly: &mut Assembly) -> A2aResult<()> {
         match update::read(event) {
             Ok(event) => self.take(event, assembly).await,
             Err(UnknownEvent::UnknownKind) => {
@@ -182,7 +182,7 @@ impl Following<'_> {
 
     /// Takes one event. The name of the task is recorded before anything else is done with it, so
     /// that a crash from then on finds the task again.
-    async fn take(&mut self, event: Event<'_>, assembly: &mut Assembly) -> Exchanged<()> {
+    async fn take(&mut self, event: Event<'_>, assembly: &mut Assembly) -> A2aResult<()> {
         match (&self.task, &event.task_id) {
             (Some(own), Some(other)) if own == other => {}
             // An agent may make another task of a message than the one that it continues.
@@ -217,7 +217,7 @@ impl Following<'_> {
 
     /// Looks at the task now and then while its stream is silent. Ends with the task, or if the
     /// agent has dropped it; never, if there is no task that can be asked for.
-    async fn watch(&mut self) -> Exchanged<Reply> {
+    async fn watch(&mut self) -> A2aResult<Reply> {
         let mut wait = FIRST_LOOK;
         loop {
             let Some(task) = self.task.clone().filter(|_| !self.is_unwatchable) else {
@@ -230,7 +230,7 @@ impl Following<'_> {
                 Ok(Some(reply)) => return Ok(reply),
                 Err(failure) if self.stall == Stall::Certain => return Err(failure),
                 Err(failure) => {
-                    self.is_unwatchable |= failure.is_settled();
+                    self.is_unwatchable |= failure.is_permanent();
                     wait = failure.pause().map_or(wait, |pause| pause.max(wait));
                 }
             }
@@ -238,7 +238,7 @@ impl Following<'_> {
     }
 
     /// The result of a stream that was whole.
-    async fn complete(&mut self, assembly: &Assembly) -> Exchanged<Reply> {
+    async fn complete(&mut self, assembly: &Assembly) -> A2aResult<Reply> {
         let reply = assembly.reply()?;
         if let (Some(why), Some(task)) = (assembly.doubt(), self.task.clone()) {
             tracing::debug!(backend = %self.link.settings.name, task, why, "the stream is not trusted");
@@ -261,7 +261,7 @@ impl Following<'_> {
         &mut self,
         failure: A2aFailure,
         assembly: &Assembly,
-    ) -> Exchanged<Reply> {
+    ) -> A2aResult<Reply> {
         let A2aFailure::Refused { text, .. } = &failure else { return Err(failure) };
         if let Some(task) = self.task.clone()
             && let Ok(Some(reply)) = self.look(&task).await
@@ -290,14 +290,14 @@ impl Following<'_> {
                 Ok(Some(reply)) => return Ok(self.conclude(reply).await),
                 Ok(None) => heard = Instant::now(),
                 Err(failure)
-                    if failure.may_pass()
+                    if failure.is_transient()
                         && self.stall != Stall::Certain
                         && heard.elapsed() < TASK_SILENCE =>
                 {
                     sleep(failure.pause().unwrap_or_default().clamp(MISS_WAIT, TASK_SILENCE)).await;
                     continue;
                 }
-                Err(failure) => return Err(failure.after_sending()),
+                Err(failure) => return Err(failure.into_error_after_delivery()),
             }
             match self.link.open(Operation::Subscribe(&task)).await {
                 Ok(Opened::Events(mut events)) => {
@@ -306,7 +306,7 @@ impl Following<'_> {
                         Ok((StreamEnd::Polled(reply), _)) => return Ok(self.conclude(reply).await),
                         Ok((StreamEnd::Complete, _)) => self.drain(events),
                         Ok((StreamEnd::Broken(failure), _)) if self.stall == Stall::Certain => {
-                            return Err(failure.after_sending());
+                            return Err(failure.into_error_after_delivery());
                         }
                         Ok((StreamEnd::Cut(_) | StreamEnd::Broken(_), _)) => {}
                         Ok((StreamEnd::Refused(failure), _)) => {
@@ -317,7 +317,7 @@ impl Following<'_> {
                         Err(A2aFailure::Refused { .. }) => {
                             return self.poll(FIRST_WAIT, otherwise).await;
                         }
-                        Err(failure) => return Err(failure.after_sending()),
+                        Err(failure) => return Err(failure.into_error_after_delivery()),
                     }
                 }
                 Ok(Opened::Result(_)) => {}

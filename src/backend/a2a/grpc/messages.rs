@@ -12,11 +12,11 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
 
-use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::failure::{A2aFailure, A2aResult};
 use crate::backend::a2a::interface::Generation;
 use crate::backend::a2a::link::MAX_REPLY;
 use crate::backend::a2a::wire;
-use crate::backend::a2a::wire::{Operation, Reply};
+use crate::backend::a2a::wire::{Operation, ReplyMode};
 use crate::backend::{CallError, NotRead};
 
 pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
@@ -284,7 +284,7 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
     };
     match operation {
         Operation::Send(message, reply) => {
-            send(tenant, message, reply == Reply::AtOnce).encode_to_vec()
+            send(tenant, message, reply == ReplyMode::AtOnce).encode_to_vec()
         }
         Operation::Stream(message) => send(tenant, message, false).encode_to_vec(),
         Operation::GetTask(id) => task_request(id, Some(history_length)),
@@ -311,7 +311,7 @@ fn send(tenant: String, sent: wire::Message<'_>, return_immediately: bool) -> Se
 }
 
 /// The result of `operation` in its message, as JSON.
-pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
+pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> A2aResult {
     if operation.message().is_some() {
         return decode_event(message);
     }
@@ -319,7 +319,7 @@ pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
 }
 
 /// A message of a stream, as JSON.
-pub(super) fn decode_event(message: Bytes) -> Exchanged {
+pub(super) fn decode_event(message: Bytes) -> A2aResult {
     let payload = Response::decode(message).map_err(not_protobuf)?.payload;
     let why = "its reply is neither a message nor a task";
     json(&payload.ok_or_else(|| A2aFailure::unclear(why))?)
@@ -331,7 +331,7 @@ fn not_protobuf(error: prost::DecodeError) -> A2aFailure {
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.
-fn json<T: Serialize>(value: &T) -> Exchanged {
+fn json<T: Serialize>(value: &T) -> A2aResult {
     let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
     let size = json.get().len();
     if size > MAX_REPLY {

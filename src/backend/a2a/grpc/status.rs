@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use percent_encoding::percent_decode;
 use prost::Message as _;
 
-use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::failure::{A2aFailure, A2aResult};
 use crate::backend::a2a::wire;
 
 const STATUS: &str = "grpc-status";
@@ -49,7 +49,7 @@ pub(super) fn is_unauthenticated(headers: &HeaderMap) -> bool {
 }
 
 /// The outcome of the call; `None` if these trailers have none.
-pub(super) fn read(trailers: &HeaderMap) -> Option<Exchanged<()>> {
+pub(super) fn read(trailers: &HeaderMap) -> Option<A2aResult<()>> {
     let number = number(trailers.get(STATUS)?);
     if number == 0 {
         return Some(Ok(()));

@@ -97,10 +97,10 @@ async fn reply_that_breaks_off_is_lost() {
 }
 
 fn sending() -> Operation<'static> {
-    use crate::backend::a2a::wire::{Message, Reply};
+    use crate::backend::a2a::wire::{Message, ReplyMode};
     let message =
         Message { text: "hi", id: "m", context: None, task: None, output_modes: &[], trace: None };
-    Operation::Send(message, Reply::WhenDone)
+    Operation::Send(message, ReplyMode::WhenDone)
 }
 
 fn lost(why: &str) -> A2aFailure {
@@ -184,7 +184,7 @@ async fn stream_may_be_cut_anywhere_and_ends_with_its_status() {
     }
     // A refusal has no message, and its status in the head.
     let (none, refusal) = results(fields("12"), vec![]).await;
-    assert!(none.is_empty() && refusal.unwrap().means_no_stream(true));
+    assert!(none.is_empty() && refusal.unwrap().rejects_streaming(true));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use a2a::error_code;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::failure::{A2aFailure, A2aResult};
 use crate::backend::a2a::wire;
 use crate::http_client;
 use crate::model::{Members, string_member};
@@ -96,7 +96,7 @@ pub(super) fn of_http_json(status: StatusCode, headers: &HeaderMap, body: &str) 
 }
 
 /// Of the first event of a streamed response; `None` if it ends without one.
-pub(super) fn of_event(outcome: Exchanged<Option<Box<RawValue>>>) -> Verdict {
+pub(super) fn of_event(outcome: A2aResult<Option<Box<RawValue>>>) -> Verdict {
     match outcome {
         Ok(Some(_)) => Verdict::Answers,
         Ok(None) => {
@@ -114,7 +114,7 @@ pub(super) fn of_event(outcome: Exchanged<Option<Box<RawValue>>>) -> Verdict {
 }
 
 /// Of the outcome of a gRPC call.
-pub(super) fn of_grpc(outcome: Exchanged) -> Verdict {
+pub(super) fn of_grpc(outcome: A2aResult) -> Verdict {
     let failure = match outcome {
         Ok(_task) => return Verdict::Answers,
         Err(failure) => failure,

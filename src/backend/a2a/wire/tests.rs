@@ -30,9 +30,9 @@ const MESSAGE: Message<'_> = Message {
     output_modes: &[],
     trace: None,
 };
-const SEND: Operation<'_> = Operation::Send(MESSAGE, Reply::WhenDone);
+const SEND: Operation<'_> = Operation::Send(MESSAGE, ReplyMode::WhenDone);
 const NEXT: Operation<'_> =
-    Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::AtOnce);
+    Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, ReplyMode::AtOnce);
 
 #[test]
 fn json_rpc_1_0() {
@@ -201,6 +201,6 @@ fn refusal_is_judged_by_its_status_and_reason() {
     };
     assert!(refused(400, "TASK_NOT_CANCELABLE").has_code(error_code::TASK_NOT_CANCELABLE));
     for (status, thread) in [(400, true), (404, true), (422, true), (401, false), (500, false)] {
-        assert_eq!(refused(status, "").may_mean_the_thread(), thread, "{status}");
+        assert_eq!(refused(status, "").may_reject_context(), thread, "{status}");
     }
 }

@@ -21,8 +21,8 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
         audience: None,
         id: "bridge one".to_owned(),
         secret: SECRET.to_owned().into(),
-        shows: Shows::default(),
-        is_chosen: false,
+        auth_method: ClientAuthMethod::default(),
+        method_is_configured: false,
         token_url: token_url.map(Into::into),
         scopes: scopes.iter().map(ToString::to_string).collect(),
     };
@@ -57,8 +57,8 @@ async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
             audience: audience.map(str::to_owned),
             id: "me".to_owned(),
             secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
-            shows: Shows::Signed,
-            is_chosen: false,
+            auth_method: ClientAuthMethod::Signed,
+            method_is_configured: false,
             token_url: Some(url.clone().into()),
             scopes: Vec::new(),
         };
@@ -124,11 +124,13 @@ async fn the_other_way_to_show_the_secret_is_tried_once_and_remembered() {
 
 #[tokio::test]
 async fn way_that_the_operator_has_chosen_is_the_only_one() {
-    for (shows, has_header) in [(Shows::InBody, false), (Shows::InHeader, true)] {
+    for (auth_method, has_header) in
+        [(ClientAuthMethod::InBody, false), (ClientAuthMethod::InHeader, true)]
+    {
         let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
         let mut config = ClientCredentials::clone(&issuer(Some(url), None, &[]).credentials);
-        config.shows = shows;
-        config.is_chosen = true;
+        config.auth_method = auth_method;
+        config.method_is_configured = true;
         let name = BackendName::parse("b").unwrap();
         let issuer = Issuer::new(name, Arc::new(config), None, clients());
         assert!(issuer.issue(None).await.is_err());

@@ -19,7 +19,10 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
     .await
 }
 
-async fn found(agent: &Agent, metadata: Option<&str>) -> Result<(Endpoint, Shows), IssueError> {
+async fn found(
+    agent: &Agent,
+    metadata: Option<&str>,
+) -> Result<(Endpoint, ClientAuthMethod), IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge =
         Challenge { url, metadata: metadata.map(str::to_owned), scope: None, error: None };
@@ -60,10 +63,10 @@ async fn the_metadata_is_found_wherever_it_may_be() {
         },
     ] {
         let agent = server(&[(at_resource, resource()), (at_issuer, issuer())]).await;
-        let (found, shows) = found(&agent, named).await.unwrap();
+        let (found, auth_method) = found(&agent, named).await.unwrap();
         assert_eq!(found.url, agent.url.join("as/token").unwrap(), "{at_resource}");
         assert_eq!(found.resource, Some(agent.url.join("mcp").unwrap().to_string()));
-        assert_eq!(shows, Shows::InHeader, "{at_resource}");
+        assert_eq!(auth_method, ClientAuthMethod::InHeader, "{at_resource}");
         assert_eq!(found.audience, agent.url.join("as").unwrap().as_str(), "for whom a key signs");
         for seen in agent.seen() {
             assert_eq!(seen.header("authorization"), "", "no secret is needed to ask");
@@ -73,9 +76,9 @@ async fn the_metadata_is_found_wherever_it_may_be() {
     let own = json!({"issuer": "BASE", "token_endpoint": "/token",
         "token_endpoint_auth_methods_supported": ["client_secret_post"]});
     let agent = server(&[("/.well-known/oauth-authorization-server", own)]).await;
-    let (found, shows) = found(&agent, None).await.unwrap();
+    let (found, auth_method) = found(&agent, None).await.unwrap();
     assert_eq!(found.url, agent.url.join("token").unwrap());
-    assert_eq!((found.resource, shows), (None, Shows::InBody));
+    assert_eq!((found.resource, auth_method), (None, ClientAuthMethod::InBody));
 }
 
 #[tokio::test]

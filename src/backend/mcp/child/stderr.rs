@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::{Instant, sleep_until};
 
 use crate::backend::LiveRedaction;
-use crate::backend::log::{Budget, LastLines, Removal, SEEN, Sum};
+use crate::backend::log::{LastLines, LogQuota, Redactor, SEEN, Sum};
 use crate::model::BackendName;
 
 /// Logs `stderr` until it ends; at debug while `is_quiet` is set.
@@ -21,11 +21,11 @@ pub(super) async fn drain(
     last_lines: &Mutex<LastLines>,
     is_quiet: &AtomicBool,
 ) {
-    let mut budget = Budget::new(Instant::now());
+    let mut budget = LogQuota::new(Instant::now());
     let mut line = PartialLine::default();
     let mut chunk = vec![0; 4096];
-    let write = |line: &mut PartialLine, budget: &mut Budget| {
-        let text = line.take(&redact.removal());
+    let write = |line: &mut PartialLine, budget: &mut LogQuota| {
+        let text = line.take(&redact.redactor());
         last_lines.lock().push(&text);
         if is_quiet.load(Ordering::Relaxed) {
             tracing::debug!(%backend, "stderr: {text}");
@@ -61,7 +61,7 @@ pub(super) async fn drain(
     }
 }
 
-fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
+fn tell(backend: &BackendName, budget: &mut LogQuota, now: Instant) {
     if let Some(Sum { lines, bytes }) = budget.settle(now) {
         tracing::warn!(%backend, "dropped {lines} lines ({bytes} bytes) of stderr: over the limit of a minute");
     }
@@ -84,14 +84,14 @@ impl PartialLine {
         self.more += bytes.len() - fits;
     }
 
-    fn take(&mut self, removal: &Removal) -> String {
+    fn take(&mut self, redactor: &Redactor) -> String {
         let line = String::from_utf8_lossy(&self.kept);
         let mut in_key = self.key_left > 0;
         let left = if in_key { self.key_left.saturating_sub(line.len() + self.more) } else { SEEN };
-        let rest = removal.redact.after_key(&line, &mut in_key);
+        let rest = redactor.redact.after_key(&line, &mut in_key);
         self.key_left = if in_key { left } else { 0 };
         let more = if rest.is_empty() { 0 } else { self.more };
-        let text = removal.line(rest.as_bytes(), more);
+        let text = redactor.line(rest.as_bytes(), more);
         self.kept.clear();
         self.more = 0;
         text

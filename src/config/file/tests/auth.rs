@@ -8,7 +8,7 @@ use super::{check, environment, parse};
 use crate::config::{
     A2a, ClientCredentials, Config, Credential, Mantyx, Mcp, OauthClient, Target, Upstream,
 };
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
@@ -47,13 +47,15 @@ a2a:
     let c = oauth(&config, "c");
     assert_eq!((c.id.as_str(), c.secret.expose_secret()), ("7", "hunter22-closed-secret"));
     assert!(c.token_url.is_none() && c.scopes.is_empty());
-    assert_eq!((c.shows, c.is_chosen), (Shows::InHeader, false));
+    assert_eq!((c.auth_method, c.method_is_configured), (ClientAuthMethod::InHeader, false));
     assert!(!format!("{config:?}").contains("0123456789abcdef"));
 }
 
 #[test]
 fn way_to_show_the_secret_can_be_chosen() {
-    for (written, shows) in [("basic", Shows::InHeader), ("post", Shows::InBody)] {
+    for (written, auth_method) in
+        [("basic", ClientAuthMethod::InHeader), ("post", ClientAuthMethod::InBody)]
+    {
         let config = parse(&format!(
             "upstream: {{sandbox: true}}
 mcp:
@@ -61,7 +63,7 @@ mcp:
         ));
         let config = config.unwrap();
         let a = oauth(&config, "a");
-        assert_eq!((a.shows, a.is_chosen), (shows, true));
+        assert_eq!((a.auth_method, a.method_is_configured), (auth_method, true));
     }
 }
 

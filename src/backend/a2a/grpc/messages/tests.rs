@@ -11,7 +11,7 @@ const BARE: wire::Message<'_> = wire::Message {
     output_modes: &[],
     trace: None,
 };
-const SENDING: Operation<'_> = Operation::Send(BARE, Reply::AtOnce);
+const SENDING: Operation<'_> = Operation::Send(BARE, ReplyMode::AtOnce);
 
 fn bytes(hex: &str) -> Bytes {
     let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
@@ -24,13 +24,13 @@ fn requests_are_those_of_the_official_library() {
     let acme = Some("acme");
     for (operation, tenant, method_name, expected) in [
         (
-            Operation::Send(full, Reply::AtOnce),
+            Operation::Send(full, ReplyMode::AtOnce),
             acme,
             "SendMessage",
             "0a0461636d6512140a016d1201631a017420012a070a05686920c3a91a0418002001",
         ),
         (
-            Operation::Send(BARE, Reply::WhenDone),
+            Operation::Send(BARE, ReplyMode::WhenDone),
             None,
             "SendMessage",
             "120b0a016d20012a040a0268691a021800",

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::{PartialLine, Removal, SEEN, drain};
+use super::{PartialLine, Redactor, SEEN, drain};
 use crate::backend::LiveRedaction;
 use crate::backend::log::{LINE_LIMIT, LastLines};
 use crate::model::ids::BackendName;
@@ -40,9 +40,9 @@ fn a_line_without_end_takes_no_more_memory_than_a_long_one() {
         line.push(&[b'x'; 1000]);
     }
     assert_eq!(line.kept.len(), SEEN);
-    let removal = Removal::default();
-    assert!(line.take(&removal).ends_with(&format!("[{} bytes more]", 1_000_000 - LINE_LIMIT)));
-    assert_eq!(line.take(&removal), "");
+    let redactor = Redactor::default();
+    assert!(line.take(&redactor).ends_with(&format!("[{} bytes more]", 1_000_000 - LINE_LIMIT)));
+    assert_eq!(line.take(&redactor), "");
 }
 
 #[tokio::test]
@@ -69,11 +69,11 @@ async fn a_secret_is_removed_from_lines_and_a_key_from_all_of_its_lines() {
 #[test]
 fn a_key_without_end_hides_no_more_than_its_bound() {
     let redact = Arc::new(Redaction(vec![Pattern::known(Known::PrivateKeys, Some("X"))]));
-    let removal = Removal { redact, ..Removal::default() };
+    let redactor = Redactor { redact, ..Redactor::default() };
     let mut line = PartialLine::default();
     let mut next = |text: &str| {
         line.push(text.as_bytes());
-        line.take(&removal)
+        line.take(&redactor)
     };
     assert_eq!(next("no -----BEGIN PRIVATE KEY----- found"), "no X");
     for _ in 0..SEEN / 1024 {

@@ -7,7 +7,7 @@ use crate::backend::peer::{PermissionCheck, Progress, ReadPermission};
 use crate::config::{ClientCredentials, OauthClient};
 use crate::model::rights::CallRefusal;
 use crate::model::{CallRequest, Permission};
-use crate::oauth::endpoint::Shows;
+use crate::oauth::endpoint::ClientAuthMethod;
 
 /// A server whose sessions are numbered, and which answers calls in the first one with `refusal`.
 async fn forgetful(refusal: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Server {
@@ -87,8 +87,8 @@ async fn lost_session_that_looks_like_a_refused_token_replaces_no_token() {
         let oauth = ClientCredentials {
             id: "bridge".to_owned(),
             secret: SECRET.to_owned().into(),
-            shows: Shows::InHeader,
-            is_chosen: false,
+            auth_method: ClientAuthMethod::InHeader,
+            method_is_configured: false,
             token_url: Some(issuer.url.clone().into()),
             audience: None,
             scopes: Vec::new(),
