@@ -108,7 +108,10 @@ async fn no_route_takes_a_command() {
     let api = bridge.api("GET", "/openapi.json", None).await.expect(200);
     let paths = api["paths"].as_object().expect("the routes");
     let (mut bodies, mut seen) = (0, Vec::new());
-    for (path, methods) in paths {
+    // The address there is the one to which the issuer has sent a browser; it is read, and not
+    // requested.
+    let callback = "/v1/logins/{backend}/callback";
+    for (path, methods) in paths.iter().filter(|(path, _)| *path != callback) {
         for (method, operation) in methods.as_object().into_iter().flatten() {
             let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
             seen.extend(parameters.iter().map(|one| one["name"].to_string()));

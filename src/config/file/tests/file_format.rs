@@ -356,6 +356,6 @@ mcp: {a: {command: x, args: [aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaa
   |
 2 | a, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: ***, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbb
   |                                                                       ^^^^^^
-  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url",
+  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, sessions, start, start_timeout, tls, tools, transport, trust_annotations, type, url",
     );
 }
