@@ -166,7 +166,7 @@ impl TokenRequest<'_> {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         match auth_method {
             ClientAuthMethod::InHeader => {
-                request = request.header(AUTHORIZATION, basic(id, secret))
+                request = request.header(AUTHORIZATION, basic(id, secret));
             }
             ClientAuthMethod::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
