@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout;
 use url::Url;
@@ -116,16 +116,27 @@ impl<'a> Network<'a> {
     }
 
     /// What the server says to a request without a token.
+    ///
+    /// Some servers have no GET, and say so before they look for a token; so a POST follows, which
+    /// does nothing. Without it, a login that is asked for before the bridge itself has met the
+    /// refusal would leave out the scopes that the refusal names.
     pub(super) async fn probe(&self) -> Challenge {
+        const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         let LoginSettings { server, headers, .. } = self.settings;
-        let request = self.server.own.get(server.clone()).headers(headers.clone());
-        let request = request.header(ACCEPT, "application/json, text/event-stream");
-        match timeout(PROBE, self.server.own.send_repeatable(request)).await {
-            Ok(Ok(response)) if response.status() == StatusCode::UNAUTHORIZED => {
-                Challenge::read(&response)
+        let http = &self.server.own;
+        let get = http.get(server.clone());
+        let post = http.post(server.clone()).header(CONTENT_TYPE, "application/json").body(PING);
+        for request in [get, post] {
+            let request = request.headers(headers.clone());
+            let request = request.header(ACCEPT, "application/json, text/event-stream");
+            let answer = timeout(PROBE, http.send_repeatable(request)).await;
+            if let Ok(Ok(response)) = answer
+                && response.status() == StatusCode::UNAUTHORIZED
+            {
+                return Challenge::read(&response);
             }
-            _ => self.settings.silent(),
         }
+        self.settings.silent()
     }
 
     /// The server's metadata about itself: where its refusal says, then at its path, then at its

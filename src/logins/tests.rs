@@ -176,6 +176,22 @@ fn granted(number: usize, _form: &BTreeMap<String, String>) -> Reply {
 }
 
 #[tokio::test]
+async fn scopes_of_a_server_without_get_are_those_of_its_refusal() {
+    let others = server(Box::new(granted), metadata());
+    let agent = Agent::start(move |seen| match (seen.path.as_str(), seen.body.is_empty()) {
+        ("/mcp", true) => Reply::status(405),
+        ("/mcp", false) => {
+            Reply::status(401).with("www-authenticate", r#"Bearer scope="of-the-refusal""#)
+        }
+        _ => others(seen),
+    });
+    let (agent, dir) = (agent.await, TempDir::new().unwrap());
+    let (logins, login) = open(&agent, &dir);
+    let (_, query) = Scene { agent, dir, logins, login }.begin().await;
+    assert_eq!(query["scope"], "of-the-refusal");
+}
+
+#[tokio::test]
 async fn login_asks_for_a_code_and_exchanges_it_with_its_verifier() {
     let scene = Scene::start(granted).await;
     let (begun, query) = scene.begin().await;

@@ -43,10 +43,12 @@ export const text = (page, selector) => page.$eval(selector, (element) => elemen
 export const has = (page, selector, words) => page.waitForFunction(
   (selector, words) => document.querySelector(selector)?.innerText.includes(words), {}, selector, words);
 
-/** Clicks what is there, or comes: the page draws itself after each answer of the bridge. */
+/**
+ * Clicks what is there, or comes, once it stands still: the page draws itself after each answer of the bridge, and a
+ * click on what moves misses it.
+ */
 export async function click(page, selector) {
-  await page.waitForSelector(selector, { visible: true });
-  await page.click(selector);
+  await page.locator(selector).click();
 }
 
 /** Goes where the address leads. */

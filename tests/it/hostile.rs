@@ -59,6 +59,13 @@ async fn misdeeds_become_answers() {
     let crash = call(&rig, "tu_6", "bad_crash").await;
     assert!(crash["error"].is_string(), "{crash}");
     assert!(rig.bridge.log().contains("the reactor is gone"), "stderr is in the log");
+    // Until the bridge has noticed the end, the backend still counts as ready.
+    wait::soon("the server should be started again", async || {
+        let log = rig.bridge.log();
+        let starts = log.lines().filter(|line| line.contains("started the server"));
+        (starts.count() == 2).then_some(())
+    })
+    .await;
     rig.bridge.wait_backend("bad", "ready").await;
     assert_eq!(call(&rig, "tu_7", "bad_fail").await["error"], "the disk is full", "back again");
 }
