@@ -6,6 +6,7 @@
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::message::plain;
 use crate::backend::{A2aWire, Generation};
 use crate::config::A2aBinding;
 use crate::model::Members;
@@ -26,7 +27,8 @@ pub(super) struct CardView<'a> {
 }
 
 /// Members of a card that speak of the agent's own address and security, which are written anew or
-/// left out.
+/// left out. So are other spellings of their names (`additional_interfaces`): the Python SDKs read
+/// these, and would send the app's token to the address there.
 const REPLACED: [&str; 9] = [
     "signatures",
     "url",
@@ -51,7 +53,8 @@ impl CardView<'_> {
             match key.as_ref() {
                 "capabilities" => written.push(member("capabilities", &self.capabilities(value))),
                 "skills" => written.push(member("skills", &skills(value))),
-                key if REPLACED.contains(&key) => {}
+                key if is_one_of(key, &REPLACED) || is_one_of(key, &["capabilities", "skills"]) => {
+                }
                 key => written.push(member(key, value.get())),
             }
         }
@@ -84,11 +87,11 @@ impl CardView<'_> {
         let mut written = Vec::new();
         for (key, value) in &members.0 {
             match key.as_ref() {
-                "pushNotifications" => {}
                 "extendedAgentCard" => {
                     let value = if self.has_extended_card { "true" } else { "false" };
                     written.push(member("extendedAgentCard", value));
                 }
+                key if is_one_of(key, &["pushNotifications", "extendedAgentCard"]) => {}
                 key => written.push(member(key, value.get())),
             }
         }
@@ -110,7 +113,7 @@ impl CardView<'_> {
                 continue;
             }
             named.push(wire);
-            let members = entry.0.iter().filter(|(key, _)| key != "url" && key != "tenant");
+            let members = entry.0.iter().filter(|(key, _)| !is_one_of(key, &["url", "tenant"]));
             let members = members.map(|(key, value)| member(key, value.get()));
             let url = std::iter::once(member("url", &quoted(self.url)));
             written.push(format!("{{{}}}", url.chain(members).collect::<Vec<_>>().join(",")));
@@ -218,7 +221,7 @@ fn skills(value: &RawValue) -> String {
             written.push(skill.get().to_owned());
             continue;
         };
-        let is_security = |key: &str| matches!(key, "security" | "securityRequirements");
+        let is_security = |key: &str| is_one_of(key, &["security", "securityRequirements"]);
         if !members.0.iter().any(|(key, _)| is_security(key)) {
             written.push(skill.get().to_owned());
             continue;
@@ -245,6 +248,11 @@ fn schemes(is_new: bool, is_old: bool) -> String {
         }),
     };
     json!({ SCHEME: scheme }).to_string()
+}
+
+/// Whether `key` is one of `names`, in any spelling that an SDK may read.
+fn is_one_of(key: &str, names: &[&str]) -> bool {
+    names.iter().any(|name| plain(name) == plain(key))
 }
 
 fn member(key: &str, value: &str) -> String {

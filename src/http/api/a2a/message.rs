@@ -210,6 +210,23 @@ impl<'a> Guarded<'a> {
         self.others.iter().find(|(other, _)| other == key).map(|(_, value)| *value)
     }
 
+    /// The members that the bridge does not read, without `metadata` and those that have one of
+    /// the `usual` values.
+    fn rest(&self, usual: &[(&str, &str)]) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.others.iter().map(|(key, value)| (key.as_str(), *value)).filter(|(key, value)| {
+            let is_usual =
+                usual.iter().any(|(name, text)| key == name && value.get() == quoted(text));
+            *key != "metadata" && !is_usual && value.get() != "null"
+        })
+    }
+
+    /// Whether there are members that the bridge does not read, and that have none of the `usual`
+    /// values.
+    fn has_more_than(&self, usual: &[(&str, &str)]) -> bool {
+        self.other("metadata").is_some_and(|value| value.get() != "null")
+            || self.rest(usual).next().is_some()
+    }
+
     fn other_members(&self) -> impl Iterator<Item = (String, String)> {
         self.others.iter().map(|(key, value)| (key.clone(), value.get().to_owned()))
     }
@@ -272,9 +289,14 @@ fn arguments(message: &Guarded<'_>, outer: &Guarded<'_>) -> Result<Box<RawValue>
             .map_err(|_unread| FrontError::invalid_params("A message has a list of few parts."))?;
         for part in parts {
             // Of two texts in one part, the rules would read one and the agent the other.
-            match Guarded::read(part.get(), "A part", &["text"])?.get("text") {
-                Some(text) => texts.push(part_text(text)?),
-                None => others.push(part.get()),
+            let members = Guarded::read(part.get(), "A part", &["text"])?;
+            if let Some(text) = members.get("text") {
+                texts.push(part_text(text)?);
+            }
+            // A part with a text and more, such as `data`, is shown whole: agents may read the
+            // rest alone.
+            if members.get("text").is_none() || members.has_more_than(&[("kind", "text")]) {
+                others.push(part.get());
             }
         }
     }
@@ -282,10 +304,16 @@ fn arguments(message: &Guarded<'_>, outer: &Guarded<'_>) -> Result<Box<RawValue>
     if !others.is_empty() {
         members.push(("parts".to_owned(), format!("[{}]", others.join(","))));
     }
-    for (name, value) in
-        [("taskId", message.get("taskId")), ("contextId", message.get("contextId"))]
-    {
-        members.extend(value.map(|value| (name.to_owned(), value.get().to_owned())));
+    for name in ["taskId", "contextId", "referenceTaskIds"] {
+        members.extend(message.get(name).map(|value| (name.to_owned(), value.get().to_owned())));
+    }
+    let rest = message.rest(&[("kind", "message"), ("role", "user"), ("role", "ROLE_USER")]);
+    let rest: Vec<_> = rest
+        .chain(outer.rest(&[]))
+        .map(|(key, value)| format!("{}:{}", quoted(key), value.get()))
+        .collect();
+    if !rest.is_empty() {
+        members.push(("otherMembers".to_owned(), format!("{{{}}}", rest.join(","))));
     }
     let metadata = [message.other("metadata"), outer.other("metadata")];
     let metadata = metadata.into_iter().flatten().filter(|value| value.get() != "null");
@@ -308,7 +336,7 @@ fn object(members: Vec<(String, String)>) -> Result<Box<RawValue>, FrontError> {
 }
 
 /// A name without what spellings differ in.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 

@@ -307,6 +307,14 @@ impl MessageRelay {
                 let things = task_thing.chain(context_thing).collect();
                 let message = Some(self.message.id.as_str());
                 self.client.api.runs.own_of_agent(things, &app, message).await;
+                if self.is_anothers(task.as_deref(), context.as_deref()).await {
+                    // An agent that mixes tasks up must not show one app's to another.
+                    self.has_error = true;
+                    let error = FrontError::other_task();
+                    self.keep(Ok(KeptReply::Error(error.clone())));
+                    self.give(Item::Failed(error)).await;
+                    return;
+                }
                 Ok(match task {
                     Some(task) => KeptReply::Task(task.clone()),
                     None => KeptReply::Result(json.clone()),
@@ -321,6 +329,19 @@ impl MessageRelay {
             let item = Item::counted(reply, &app).await;
             self.give(item).await;
         }
+    }
+
+    /// Whether the task or the conversation that the agent names belongs to another app.
+    async fn is_anothers(&self, task: Option<&str>, context: Option<&str>) -> bool {
+        let agent = &self.client.agent.name;
+        let task = task.map(|id| AgentThing::task(agent, id));
+        let context = context.map(|id| AgentThing::context(agent, id));
+        for thing in task.into_iter().chain(context) {
+            if matches!(self.client.whose(thing).await, Ok(Whose::Anothers)) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Has the journal keep what the message has led to. `Err`: nothing has run.

@@ -49,6 +49,25 @@ fn card_of_1_0_has_the_bridges_address_and_security() {
     assert_eq!(interfaces, json!([interface("HTTP+JSON")]));
 }
 
+/// The Python SDK reads them, and would send the app's token to the address there.
+#[test]
+fn other_spellings_of_addresses_and_security_are_left_out() {
+    let elsewhere = json!([{"url": "http://elsewhere.test/", "transport": "JSONRPC"}]);
+    let card = json!({
+        "name": "HR", "protocolVersion": "0.3.0", "url": "http://a.test/rpc",
+        "additional_interfaces": elsewhere, "supported_interfaces": elsewhere, "URL": "http://b.test",
+        "preferred_transport": "GRPC", "security_schemes": {}, "Signatures": [],
+        "supports_authenticated_extended_card": true, "capabilities": {"push_notifications": true},
+        "skills": [{"id": "s", "security_requirements": []}],
+    });
+    let written = write(&card, &[OLD_RPC]);
+    let text = written.to_string();
+    for word in ["elsewhere", "b.test", "_", "Signatures"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(written["url"], URL);
+}
+
 #[test]
 fn card_of_0_3_has_the_bridges_address_and_security() {
     let card = json!({

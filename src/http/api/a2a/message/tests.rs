@@ -24,7 +24,7 @@ fn message_goes_out_as_it_was_written() {
     );
     assert_eq!(
         message.arguments.get(),
-        r#"{"message":"a\n\nb","parts":[{"data":{"n":1.0}}],"taskId":"","contextId":"c","metadata":[{"k":1.0}]}"#
+        r#"{"message":"a\n\nb","parts":[{"data":{"n":1.0}}],"taskId":"","contextId":"c","referenceTaskIds":["r"],"otherMembers":{"x":1.0},"metadata":[{"k":1.0}]}"#
     );
 }
 
@@ -35,6 +35,22 @@ fn message_with_text_alone_has_the_arguments_of_the_tool() {
     assert_eq!(message.arguments.get(), r#"{"message":"hi"}"#);
     let content = json!({"message": {"messageId": "m", "content": [{"text": "hi"}]}});
     assert_eq!(read(&content).expect("a message").arguments.get(), r#"{"message":"hi"}"#);
+}
+
+#[test]
+fn part_that_has_more_than_its_text_is_shown_whole() {
+    for part in [
+        json!({"kind": "data", "text": "innocent", "data": {"cmd": "pay"}}),
+        json!({"kind": "data", "text": "innocent"}),
+        json!({"text": "innocent", "file": {"uri": "http://a.test/"}}),
+        json!({"text": "innocent", "metadata": {"cmd": "pay"}}),
+        json!({"text": "innocent", "filename": "x"}),
+    ] {
+        let params = json!({"message": {"messageId": "m", "parts": [part]}});
+        let message = read(&params).expect("a message");
+        let arguments: Value = serde_json::from_str(message.arguments.get()).expect("JSON");
+        assert_eq!(arguments, json!({"message": "innocent", "parts": [part]}));
+    }
 }
 
 #[test]
