@@ -23,7 +23,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use client::Client;
-pub use link_local::{names_link_local, names_this_machine};
+pub use link_local::{is_link_local, names_link_local, names_this_machine};
 pub use tls::{Tls, TlsFlaw, tls_settings};
 
 use crate::budget::{Buffer, NoRoom};

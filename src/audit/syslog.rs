@@ -29,7 +29,7 @@ use super::Line;
 use super::queue::Shared;
 use crate::backoff::Backoff;
 use crate::error_chain::error_chain;
-use crate::http_client::{self, Tls};
+use crate::http_client::{self, Tls, is_link_local};
 
 /// The most bytes of a line with its arguments. rsyslog cuts longer messages if it is not told
 /// otherwise, and half a line of JSON cannot be read.
@@ -37,6 +37,10 @@ pub const LONGEST: usize = 8_000;
 
 /// How long an attempt to reach the receiver may take, and how long it may take no bytes.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the first line of a connection waits for the receiver's refusal. A receiver that wants
+/// another certificate says so only after the handshake of TLS 1.3, and a proxy without a receiver
+/// takes the connection first.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const USER_TIMEOUT_MS: u32 = 10_000;
 
@@ -135,14 +139,23 @@ impl Sender {
 
     fn send_waiting(&mut self) -> io::Result<()> {
         while let Some(line) = self.waiting.front() {
-            if !self.connection.as_mut().is_some_and(Connection::is_open) {
+            if self.connection.as_mut().is_some_and(|connection| !connection.is_open()) {
                 self.connection = None;
+                let why = "the connection has ended; lines that were under way may be lost";
+                self.shared.attempted(Err(format!("{}: {why}", self.receiver)));
             }
+            let is_new = self.connection.is_none();
             let connection = match &mut self.connection {
                 Some(connection) => connection,
                 none => none.insert(Connection::open(&self.receiver)?),
             };
-            match connection.send(line, &self.origin) {
+            let sent = match connection.send(line, &self.origin) {
+                Ok(()) if is_new && connection.ends_within(FIRST_LOOK) => {
+                    Err(io::Error::other("it closes the connection at the first line"))
+                }
+                outcome => outcome,
+            };
+            match sent {
                 // No later attempt would do better.
                 Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
                     self.shared.lost(1);
@@ -196,6 +209,15 @@ impl Connection {
         }
     }
 
+    /// Whether the receiver closes the connection within `wait`.
+    fn ends_within(&mut self, wait: Duration) -> bool {
+        match self {
+            Self::Unix(_) => false,
+            Self::Tcp(stream) => !is_silent_for(stream, wait, |stream| stream),
+            Self::Tls(stream) => !is_silent_for(&mut **stream, wait, |stream| &stream.sock),
+        }
+    }
+
     fn send(&mut self, line: &Line, origin: &Origin) -> io::Result<()> {
         match self {
             Self::Unix(socket) => {
@@ -221,10 +243,28 @@ fn is_silent<S: Read>(stream: &mut S, socket: impl Fn(&S) -> &TcpStream) -> bool
     would_block && socket(stream).set_nonblocking(false).is_ok()
 }
 
+/// [`is_silent`] for as long as `wait`, on a stream that blocks.
+fn is_silent_for<S: Read>(
+    stream: &mut S,
+    wait: Duration,
+    socket: impl Fn(&S) -> &TcpStream,
+) -> bool {
+    if socket(stream).set_read_timeout(Some(wait)).is_err() {
+        return false;
+    }
+    let outcome = stream.read(&mut [0; 64]);
+    let would_block = outcome.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    would_block && socket(stream).set_read_timeout(Some(PATIENCE)).is_ok()
+}
+
 /// Connects to the first address of `server` that answers.
 fn connect(server: &Server) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the name has no address");
     for address in (server.host.as_str(), server.port).to_socket_addrs()? {
+        if is_link_local(address.ip()) {
+            failure = io::Error::other("a link-local address is never dialled");
+            continue;
+        }
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

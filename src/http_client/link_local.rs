@@ -18,7 +18,7 @@ const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254
 const REFUSED: &str = ".refused.invalid";
 
 /// Whether `address` is link-local, in any form in which IPv6 embeds IPv4.
-fn is_link_local(address: IpAddr) -> bool {
+pub fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => {

@@ -66,6 +66,7 @@ fn line_that_follows_the_end_of_a_connection_goes_over_the_next() {
     queue.push(&line("1"));
     let mut first = BufReader::new(listener.accept().unwrap().0);
     assert!(message(&mut first).ends_with(" audit - 1"));
+    wait_for(|| shared.health().written == 1);
     drop(first);
     queue.push(&line("2"));
     let mut second = BufReader::new(listener.accept().unwrap().0);
@@ -73,6 +74,32 @@ fn line_that_follows_the_end_of_a_connection_goes_over_the_next() {
     queue.close();
     let health = shared.health();
     assert_eq!((health.error, health.written, health.lost), (None, 2, 0));
+}
+
+#[test]
+fn receiver_that_closes_each_connection_gets_no_line_that_counts_as_sent() {
+    let (listener, receiver) = tcp();
+    let (queue, shared) = queue(&receiver);
+    queue.push(&line("1"));
+    drop(listener.accept().unwrap());
+    wait_for(|| shared.health().error.is_some());
+    let health = shared.health();
+    assert!(health.error.unwrap().contains("closes the connection"));
+    assert_eq!(health.written, 0);
+    let mut next = BufReader::new(listener.accept().unwrap().0);
+    assert!(message(&mut next).ends_with(" audit - 1"));
+    queue.close();
+    assert_eq!((shared.health().written, shared.health().lost), (1, 0));
+}
+
+#[test]
+fn link_local_receiver_is_not_dialled() {
+    let server = Server { host: "169.254.169.254".to_owned(), port: 601 };
+    let (queue, shared) = queue(&Receiver::Tcp(server));
+    queue.push(&line("1"));
+    wait_for(|| shared.health().error.is_some());
+    assert!(shared.health().error.unwrap().contains("link-local"));
+    queue.close();
 }
 
 #[test]
