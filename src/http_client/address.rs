@@ -16,8 +16,12 @@ pub fn is_own(base: &Url, url: &Url) -> bool {
     url.origin() == base.origin() && !names_user(url)
 }
 
-/// `url` without the parts that may be secret: the user, the password and the query.
+/// `url` without the parts that may be secret: the user, the password and the query. Of one without
+/// a host (`data:…`) only the scheme is shown: the rest can be any sentence of a stranger.
 pub fn shown(url: &Url) -> String {
+    if url.cannot_be_a_base() {
+        return format!("{}:…", url.scheme());
+    }
     let path = url.path();
     let query = if url.query().is_some() { "?…" } else { "" };
     format!("{}{path}{query}", url.origin().ascii_serialization())

@@ -142,7 +142,20 @@ impl Logins {
 
     /// Ends the login at `backend`: at the issuer where it can, and here in any case. `None`: there
     /// is none.
-    pub async fn logout(&self, backend: &str) -> Option<Revocation> {
+    ///
+    /// # Errors
+    ///
+    /// Its file is still there, so that the next process would have the login again.
+    pub async fn logout(&self, backend: &str) -> LoginResult<Option<Revocation>> {
+        let Some(revocation) = self.end(backend).await else { return Ok(None) };
+        let entries = self.entries.lock();
+        match entries.get(backend).and_then(|entry| entry.shared.why_unwritten()) {
+            Some(why) => Err(failure::not_removed(backend, why)),
+            None => Ok(Some(revocation)),
+        }
+    }
+
+    async fn end(&self, backend: &str) -> Option<Revocation> {
         let (shared, tokens) = {
             let entries = self.entries.lock();
             let entry = entries.get(backend)?;

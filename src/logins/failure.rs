@@ -35,6 +35,16 @@ pub(super) fn refused(text: impl Into<String>) -> LoginFailure {
     failure(FailureKind::Refused, text.into())
 }
 
+pub(super) fn not_removed(backend: impl Display, why: impl Display) -> LoginFailure {
+    failure(
+        FailureKind::Refused,
+        format!(
+            "the login at `{backend}` has ended here, and its file is still there: {why}. The \
+             bridge tries to remove it again; a restart before that takes the login up again"
+        ),
+    )
+}
+
 pub(super) fn no_login(backend: impl Display) -> LoginFailure {
     failure(
         FailureKind::NoLogin,

@@ -406,6 +406,11 @@ impl Shared {
         record
     }
 
+    /// Why the disk has not what this process knows.
+    pub(super) fn why_unwritten(&self) -> Option<String> {
+        self.inner.lock().unwritten.clone()
+    }
+
     /// Whether there is a login, or a file in the place of one.
     pub(super) fn has_login(&self) -> bool {
         let inner = self.inner.lock();

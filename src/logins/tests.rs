@@ -309,15 +309,29 @@ async fn error_of_the_issuer_that_passes_ends_nothing() {
 #[tokio::test]
 async fn logout_forgets_the_login_and_revokes_it() {
     let scene = Scene::start(granted).await;
-    assert_eq!(scene.logins.logout("notion").await, None);
+    assert_eq!(scene.logins.logout("notion").await.unwrap(), None);
     scene.log_in().await.unwrap();
-    assert_eq!(scene.logins.logout("notion").await, Some(Revocation::Revoked));
+    assert_eq!(scene.logins.logout("notion").await.unwrap(), Some(Revocation::Revoked));
     let revocation = scene.agent.seen().into_iter().find(|seen| seen.path == "/revoke").unwrap();
     let revoked = form(&revocation.body);
     assert_eq!((&*revoked["token"], &*revoked["token_type_hint"]), ("canary-r1", "refresh_token"));
     assert!(!revoked.contains_key("grant_type"));
     assert!(!scene.dir.path().join("logins/notion/bridge.json").exists());
     assert_eq!(scene.request().await.unwrap(), 401);
+}
+
+#[tokio::test]
+async fn logout_that_leaves_the_file_says_so() {
+    let scene = Scene::start(granted).await;
+    scene.log_in().await.unwrap();
+    let path = scene.dir.path().join("logins/notion/bridge.json");
+    std::fs::remove_file(&path).unwrap();
+    // No file can be removed there.
+    std::fs::create_dir_all(path.join("inner")).unwrap();
+    let told = scene.logins.logout("notion").await.unwrap_err().to_string();
+    assert!(told.contains("its file is still there"), "{told}");
+    assert!(scene.agent.seen().iter().any(|seen| seen.path == "/revoke"), "it is revoked");
+    assert!(scene.logins.list().is_empty(), "it is used no more");
 }
 
 #[tokio::test]

@@ -181,7 +181,7 @@ impl Api {
 
     pub(super) async fn end_login(&self, incoming: ApiRequest) -> HandlerResult {
         operator_only(&incoming.caller, LOGINS)?;
-        match self.facts.logins.logout(&incoming.segment).await {
+        match self.facts.logins.logout(&incoming.segment).await.map_err(|why| refusal(&why))? {
             Some(revocation) => Ok(response::json(&LoginEnd::from(revocation))),
             None => {
                 let message = format!("There is no login at `{}`.", incoming.segment);
