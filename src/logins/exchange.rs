@@ -99,8 +99,8 @@ impl Logins {
         Ok(())
     }
 
-    /// Asks for tokens; `auth_method` becomes the way in which the client's secret was taken. Where the
-    /// endpoint gives no answer, the code is shown again while it lives.
+    /// Asks for tokens; `auth_method` becomes the way in which the client's secret was taken. Where
+    /// the endpoint gives no answer, the code is shown again while it lives.
     async fn granted(
         &self,
         settings: &LoginSettings,

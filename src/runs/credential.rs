@@ -122,8 +122,8 @@ impl RunCredential {
     /// was refused before works again.
     ///
     /// Other successes are not noted as acceptances. They come with each post, and would let the
-    /// caller who brought the credential read the run for as long as it runs, without a question
-    /// to MANTYX, which may have taken the right to read from that caller.
+    /// caller who brought the credential read the run for as long as it runs, without a question to
+    /// MANTYX, which may have taken the right to read from that caller.
     pub fn note_success(&self, shown: &UpstreamCredential) {
         let refused_before = {
             let history = self.0.borrow();

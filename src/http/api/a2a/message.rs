@@ -210,8 +210,8 @@ impl<'a> Guarded<'a> {
         self.others.iter().find(|(other, _)| other == key).map(|(_, value)| *value)
     }
 
-    /// The members that the bridge does not read, without `metadata` and those that have one of
-    /// the `usual` values.
+    /// The members that the bridge does not read, without `metadata` and those that have one of the
+    /// `usual` values.
     fn rest(&self, usual: &[(&str, &str)]) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.others.iter().map(|(key, value)| (key.as_str(), *value)).filter(|(key, value)| {
             let is_usual =
@@ -293,8 +293,8 @@ fn arguments(message: &Guarded<'_>, outer: &Guarded<'_>) -> Result<Box<RawValue>
             if let Some(text) = members.get("text") {
                 texts.push(part_text(text)?);
             }
-            // A part with a text and more, such as `data`, is shown whole: agents may read the
-            // rest alone.
+            // A part with a text and more, such as `data`, is shown whole: agents may read the rest
+            // alone.
             if members.get("text").is_none() || members.has_more_than(&[("kind", "text")]) {
                 others.push(part.get());
             }
