@@ -172,6 +172,12 @@ async fn rsyslog_that_is_away_over_tcp_gets_the_lines_when_it_is_back() {
     let rig = bridge(&format!("tcp://{}", receiver.address), "").await;
     note(&rig, "tu_1").await;
     receiver.has(&["tu_1"]).await;
+    // Until the line counts as sent, the bridge would send it to the next receiver, too.
+    wait::soon("the line should count as sent", async || {
+        let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+        metrics.contains("mantyx_bridge_audit_syslog_lines_total 1").then_some(())
+    })
+    .await;
     receiver.kill();
     note(&rig, "tu_2").await;
     wait::soon("the problem should be told", async || {
