@@ -44,11 +44,12 @@ export const has = (page, selector, words) => page.waitForFunction(
   (selector, words) => document.querySelector(selector)?.innerText.includes(words), {}, selector, words);
 
 /**
- * Clicks what is there, or comes, once it stands still: the page draws itself after each answer of the bridge, and a
- * click on what moves misses it.
+ * Clicks what is there, or comes. By the element's own method: the page draws itself after each answer of the bridge, and
+ * a press and a release of a mouse may meet two elements.
  */
 export async function click(page, selector) {
-  await page.locator(selector).click();
+  await page.locator(selector).wait();
+  await page.$eval(selector, (element) => element.click());
 }
 
 /** Goes where the address leads. */
