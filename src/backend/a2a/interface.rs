@@ -299,7 +299,7 @@ fn check_host(url: &Url, rules: Rules<'_>) -> Result<(), Flaw> {
     })
 }
 
-/// Whether it is 0.0.0.0 or [::], which a server listens at.
+/// Whether it is `0.0.0.0` or `[::]`, which a server listens at.
 fn is_unspecified(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_unspecified(),
