@@ -1,6 +1,8 @@
 //! A file that another program removes, replaces or truncates while the journal is open, and a disk
 //! that cannot be read at the start.
 
+use std::path::{Path, PathBuf};
+
 use super::*;
 
 /// What another program does to the file.
@@ -50,45 +52,61 @@ impl Scene {
         Self { dir, journal, border }
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    fn path(&self) -> PathBuf {
         self.dir.path().join("state").join("journal")
     }
 
     fn have(&self, fault: Fault) {
-        let (path, other) = (self.path(), self.dir.path().join("other"));
+        self.damage(&self.path(), fault);
+    }
+
+    /// Does to the journal at `path` what `fault` says.
+    fn damage(&self, path: &Path, fault: Fault) {
+        let other = self.dir.path().join("other");
         match fault {
-            Fault::Removed => fs::remove_file(&path).unwrap(),
-            Fault::Renamed => fs::rename(&path, &other).unwrap(),
+            Fault::Removed => fs::remove_file(path).unwrap(),
+            Fault::Renamed => fs::rename(path, &other).unwrap(),
             Fault::ReplacedByGarbage => {
                 fs::write(&other, "garbage").unwrap();
-                fs::rename(&other, &path).unwrap();
+                fs::rename(&other, path).unwrap();
             }
             Fault::ReplacedByNothing => {
                 fs::write(&other, "").unwrap();
-                fs::rename(&other, &path).unwrap();
+                fs::rename(&other, path).unwrap();
             }
-            Fault::ReplacedByOlder => fs::rename(self.dir.path().join("older"), &path).unwrap(),
-            Fault::Emptied => fs::write(&path, "").unwrap(),
+            Fault::ReplacedByOlder => {
+                fs::rename(self.dir.path().join("older"), path).unwrap();
+            }
+            Fault::Emptied => fs::write(path, "").unwrap(),
             Fault::Shortened => {
-                let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                let file = fs::OpenOptions::new().write(true).open(path).unwrap();
                 file.set_len(self.border).unwrap();
             }
             Fault::DirectoryRemoved => fs::remove_dir_all(path.parent().unwrap()).unwrap(),
         }
     }
 
-    /// The stages of the calls in a copy of the state directory, as the next process reads them
-    /// after a `kill -9`.
-    fn after_kill(&self) -> (Vec<Stage>, bool) {
+    /// A copy of the state directory, as a `kill -9` would leave it now.
+    fn killed(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(self.dir.path().join("state")).unwrap() {
             let entry = entry.unwrap();
             fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
         }
-        let (_journal, kept) = Journal::open(&copy.path().join("journal"), false).unwrap();
-        let calls = kept.runs.iter().flat_map(|run| &run.calls);
-        (calls.map(|call| call.record.stage).collect(), kept.lost.is_some())
+        copy
     }
+
+    /// What the next process reads after a `kill -9`.
+    fn after_kill(&self) -> (Vec<Stage>, bool) {
+        read(&self.killed().path().join("journal"))
+    }
+}
+
+/// The stages of the calls that a process reads at its start, and whether it tells of a loss.
+fn read(path: &Path) -> (Vec<Stage>, bool) {
+    let (_journal, kept) = Journal::open(path, false).unwrap();
+    let calls = kept.runs.iter().flat_map(|run| &run.calls);
+    (calls.map(|call| call.record.stage).collect(), kept.lost.is_some())
 }
 
 #[tokio::test]
@@ -124,7 +142,8 @@ async fn a_displaced_journal_is_noticed_without_a_write() {
     assert_eq!(scene.after_kill(), (vec![Stage::Dispatched], false));
 }
 
-/// The next process finds what the fault has left.
+/// The next process finds what the fault has left. The journal of this one would mend it within
+/// two seconds, so the fault strikes what the kill has left.
 #[tokio::test]
 async fn a_kill_before_the_notice_makes_no_call_that_was_dispatched() {
     for fault in FAULTS {
@@ -133,8 +152,10 @@ async fn a_kill_before_the_notice_makes_no_call_that_was_dispatched() {
             continue;
         }
         let scene = Scene::new().await;
-        scene.have(fault);
-        let (stages, is_told) = scene.after_kill();
+        let killed = scene.killed();
+        let path = killed.path().join("journal");
+        scene.damage(&path, fault);
+        let (stages, is_told) = read(&path);
         assert!(is_told, "{fault:?}");
         assert!(stages.iter().all(|stage| *stage == Stage::Dispatched), "{fault:?}: {stages:?}");
     }
