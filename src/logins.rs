@@ -468,11 +468,27 @@ impl Logins {
     ) -> LoginResult<BackendName> {
         let back = Return::read(query).ok_or_else(failure::ended)?;
         let plan = self.flows.lock().take(&back.state, proof, Instant::now())?;
+        let (this, backend) = (Arc::clone(self), plan.backend.clone());
+        let code = back.code(&plan.issuer);
+        // A browser that goes away does not end a login for those who wait for its outcome.
+        let flow_end = self.tasks.spawn(async move { this.end_flow(plan, code).await });
+        let outcome = flow_end.await.unwrap_or_else(|_panic| {
+            Err(failure::refused("the exchange of the code has failed"))
+        });
+        outcome.map(|()| backend)
+    }
+
+    /// Exchanges the code, and tells the outcome to those who wait for the attempt.
+    async fn end_flow(
+        self: Arc<Self>,
+        plan: Plan,
+        code: LoginResult<SecretString>,
+    ) -> LoginResult<()> {
         let (id, backend) = (plan.id.clone(), plan.backend.clone());
-        let outcome = match back.code(&plan.issuer) {
+        let outcome = match code {
             Err(failure) => Err(failure),
             Ok(code) => {
-                let this = Arc::clone(self);
+                let this = Arc::clone(&self);
                 let exchange = self.tasks.spawn(async move { this.exchange(plan, &code).await });
                 exchange.await.unwrap_or_else(|_panic| {
                     Err(failure::refused("the exchange of the code has failed"))
@@ -486,7 +502,7 @@ impl Logins {
         if let Some(attempt) = attempts.iter_mut().find(|attempt| attempt.id == id) {
             attempt.outcome = Some(outcome.clone());
         }
-        outcome.map(|()| backend)
+        outcome
     }
 
     /// Waits at most `within` until exchanges have ended and their tokens are written.

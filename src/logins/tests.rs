@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::sleep;
 use url::form_urlencoded;
 
 use super::*;
@@ -218,6 +220,28 @@ async fn login_asks_for_a_code_and_exchanges_it_with_its_verifier() {
     assert_eq!(scene.request().await.unwrap(), 200);
     let [attempt] = &scene.logins.attempts()[..] else { panic!("one") };
     assert_eq!((attempt.id.as_str(), &attempt.outcome), (begun.id.as_str(), &Some(Ok(()))));
+}
+
+/// A browser that closes its tab while the code is exchanged must not leave the command line waiting.
+#[tokio::test]
+async fn login_ends_for_those_who_wait_although_its_browser_has_gone() {
+    let scene = Scene::start(granted).await;
+    let (begun, query) = scene.begin().await;
+    let (_, cookie) = scene.logins.start(begun.url.rsplit('/').next().unwrap()).unwrap();
+    let back = scene.back(&query["state"]);
+    let cookies = [cookie.expose_secret()];
+    // Polled once, and dropped.
+    assert!(scene.logins.returned(&back, &cookies).now_or_never().is_none());
+    let outcome = async {
+        loop {
+            if let Some(outcome) = scene.logins.attempts()[0].outcome.clone() {
+                return outcome;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), outcome).await.expect("the login ends").unwrap();
+    assert_eq!(scene.request().await.unwrap(), 200);
 }
 
 #[tokio::test]
