@@ -26,6 +26,8 @@ pub(super) struct Queue {
     lines: Mutex<Option<mpsc::SyncSender<Arc<Line>>>>,
     /// Says that the thread has ended, by being closed.
     ended: Mutex<mpsc::Receiver<()>>,
+    /// `None` once the thread was joined.
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
     shared: Arc<Shared>,
     /// The most bytes of a line.
     longest: usize,
@@ -60,11 +62,18 @@ impl Queue {
     ) -> io::Result<Self> {
         let (lines, given) = mpsc::sync_channel(WAITING_LINES);
         let (end, ended) = mpsc::channel();
-        thread::Builder::new().name(format!("audit-{}", shared.name)).spawn(move || {
+        let name = format!("audit-{}", shared.name);
+        let thread = thread::Builder::new().name(name).spawn(move || {
             let _end: mpsc::Sender<()> = end;
             run(&given);
         })?;
-        Ok(Self { lines: Mutex::new(Some(lines)), ended: Mutex::new(ended), shared, longest })
+        Ok(Self {
+            lines: Mutex::new(Some(lines)),
+            ended: Mutex::new(ended),
+            thread: Mutex::new(Some(thread)),
+            shared,
+            longest,
+        })
     }
 
     /// Takes `line`; false if it is too long, or if there is no room for it.
@@ -104,6 +113,10 @@ impl Queue {
         drop(self.lines.lock().take());
         if self.ended.lock().recv_timeout(CLOSE) == Err(mpsc::RecvTimeoutError::Timeout) {
             warn!(of = self.shared.name, "lines of the audit log still wait, and are lost");
+            return;
+        }
+        if self.thread.lock().take().is_some_and(|thread| thread.join().is_err()) {
+            error!(of = self.shared.name, "the thread of the audit log has panicked");
         }
     }
 }
