@@ -4,11 +4,14 @@
 //! Must not: know what a test is about, or reach into the daemon other than from outside.
 
 use std::{
+    cell::RefCell,
     fs,
     net::SocketAddr,
     os::unix::fs::symlink,
+    panic,
     path::{Path, PathBuf},
     process::Command,
+    sync::Once,
     time::Duration,
 };
 
@@ -118,6 +121,7 @@ impl Bridge {
     }
 
     fn new(config: &str, env: &[(&str, &str)]) -> Self {
+        remember_panics();
         let dir = TempDir::new().expect("the temporary directory is writable");
         for part in ["state", "tmp", "home"] {
             fs::create_dir(dir.path().join(part)).expect("a new directory is empty");
@@ -395,6 +399,8 @@ impl Drop for Bridge {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- log of the daemon:\n{}--- end of the log", self.log());
+            // Once more, as thousands of lines may stand between.
+            PANIC.with_borrow(|panic| eprintln!("this test failed: {panic}"));
         }
         if let Some(mut process) = self.process.take() {
             // Of a killed daemon the children must die too, so this is asserted after SIGKILL.
@@ -416,6 +422,23 @@ impl Drop for Bridge {
             std::thread::yield_now();
         }
     }
+}
+
+thread_local! {
+    /// Why the test of this thread fails.
+    static PANIC: RefCell<String> = RefCell::default();
+}
+
+/// Has every panic leave its message in [`PANIC`].
+fn remember_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            PANIC.set(panic.to_string());
+            print(panic);
+        }));
+    });
 }
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
