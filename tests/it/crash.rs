@@ -5,6 +5,7 @@
 //! seed and cycle. Must not: assert on anything that depends on when the kill struck.
 
 mod cycle;
+mod gate;
 mod gateway;
 mod judge;
 mod replicas;

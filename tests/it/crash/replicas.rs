@@ -13,10 +13,11 @@ use tokio::time::sleep;
 use super::{
     Ledger, Reproduce, assert_lawful,
     cycle::{Call, Cycle, Server},
+    gate::Gate,
     judge::Tally,
     number,
 };
-use crate::{bridge::Bridge, mantyx::Mantyx, postgres::Postgres, wait};
+use crate::{bridge::Bridge, frames::Script, mantyx::Mantyx, postgres::Postgres, wait};
 
 /// A dead replica is noticed after 10 s, and its calls are answered soon afterwards.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
@@ -167,6 +168,45 @@ async fn a_killed_replica_is_taken_over() {
 #[tokio::test]
 async fn a_frozen_replica_is_taken_over_and_joins_anew() {
     cycles(Fault::Frozen, 2).await;
+}
+
+/// What a run's end removes waits at the gate, with all that it has locked.
+const REMOVED_CALLS: &str = "
+    create constraint trigger gate after delete on mantyx_bridge.record
+        deferrable initially deferred
+        for each row when (old.kind = 'call') execute function mantyx_bridge.gate()";
+
+/// A replica that thaws brings an answer at the very moment at which the other one, which has
+/// answered the call, removes it: the answer must not pass for the call's first. (It is posted if
+/// this replica has not yet heard that the run has ended.)
+#[tokio::test]
+async fn late_answer_of_a_call_that_is_being_removed_is_not_kept() {
+    let mut group = Group::start(2).await;
+    Gate::build(&group.postgres, REMOVED_CALLS);
+    let called = Script::new().mcp("tu_late", "plain", "plain_destructive", r#"{"ms":200}"#);
+    group.mantyx.script(called.answered("tu_late").done());
+    group.replicas[0].post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    group.untrusted.effects.wait_begun("tu_late", 1).await;
+    group.replicas[0].process().signal(Signal::STOP);
+    let gate = Gate::shut(&group.postgres).await;
+    wait::until("the other replica should answer", ANSWERED_WITHIN, async || {
+        group.mantyx.is_answered("tu_late").then_some(())
+    })
+    .await;
+    gate.wait_waiting().await;
+    group.replicas[0].process().signal(Signal::CONT);
+    wait::soon("the late answer should wait for the removal", async || {
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        (group.postgres.query(waiting) == ["2"]).then_some(())
+    })
+    .await;
+    gate.open();
+    group.wait_joined().await;
+    group.wait_idle().await;
+    let answers = "select count(*) from mantyx_bridge.record where kind = 'answer'";
+    assert_eq!(group.postgres.query(answers), ["0"], "the late one should not be kept");
+    let deliveries = group.mantyx.deliveries("tu_late");
+    assert_eq!(deliveries.len(), 1, "MANTYX should get one answer: {deliveries:#?}");
 }
 
 #[tokio::test]

@@ -73,6 +73,13 @@ with me as materialized (
   -- A replica that gets a run back may have two drivers of it that have read the same stage of a call.
   where not excluded.dispatches or record.attempts < excluded.attempts
   returning key, dispatches
+), late as materialized (
+  -- The runs of answers that a replica brings after it was taken over. The run's owner may be removing the
+  -- calls at this moment, each with the answer that it has posted. Without the lock, which waits for its
+  -- commit, the snapshot would still show the call, and the table no answer: the late one would be the first.
+  select slot from run
+  where slot = any($22::bigint[]) and slot not in (select slot from held) and not is_over
+  order by slot for no key update
 ), first as (
   -- The first answer that is durable wins. It is not fenced: a replica that was taken over may bring it,
   -- if it has sent the call. Requests with an Idempotency-Key are fenced, and of no run.
@@ -87,7 +94,8 @@ with me as materialized (
   and (row.claim is null or row.claim in (select id from claimed))
   -- Once its run has ended, a call is gone; a replica that gets the run back then may still bring an
   -- answer. (`exists` would be made a set of all records.)
-  and ((select true from record where grp = $4 and record.id = row.call)
+  and ((select true from record where grp = $4 and record.id = row.call
+      and (row.run in (select slot from held) or row.run in (select slot from late)))
     or (row.call = any($14::bytea[]) and row.run in (select slot from held where not is_over))
     or (row.run is null and exists (select from me)))
   order by row.id

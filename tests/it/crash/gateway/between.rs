@@ -4,7 +4,7 @@
 //!
 //! Must not: take it for granted that the freeze struck there; the answers tell.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use rustix::process::Signal;
@@ -14,57 +14,12 @@ use tokio::{
 };
 
 use super::{ENDED_WITHIN, Gateway, Plan, REPLICAS, Reproduce, Tally, apps, number, plan::GO};
-use crate::{
-    postgres::{Postgres, program},
-    process::Group,
-    wait,
-};
+use crate::{crash::gate::Gate, wait};
 
-/// Dispatches wait for whoever holds this lock.
+/// Dispatches wait while the gate is shut.
 const TRIGGER: &str = "
-    create function mantyx_bridge.gate() returns trigger language plpgsql as
-        'begin perform pg_advisory_xact_lock_shared(42); return new; end';
     create trigger gate before insert or update on mantyx_bridge.record
         for each row when (new.dispatches) execute function mantyx_bridge.gate()";
-
-/// Where dispatches wait while it is shut.
-struct Gate<'a> {
-    postgres: &'a Postgres,
-    _holder: Group,
-}
-
-impl<'a> Gate<'a> {
-    async fn shut(postgres: &'a Postgres, log: &Path) -> Self {
-        let mut psql = program("psql");
-        psql.args(["-XAtq", "-c", "select pg_advisory_lock(42)", "-c", "select pg_sleep(60)"]);
-        let holder = Group::spawn(psql.arg(postgres.url()), log);
-        let this = Self { postgres, _holder: holder };
-        wait::soon("the gate should be shut", async || (this.count("granted") > 0).then_some(()))
-            .await;
-        this
-    }
-
-    /// Waits until a dispatch waits.
-    async fn wait_waiting(&self) {
-        wait::soon("a dispatch should wait for its commit", async || {
-            (self.count("not granted") > 0).then_some(())
-        })
-        .await;
-    }
-
-    fn open(self) {
-        self.postgres.query(
-            "select pg_terminate_backend(pid) from pg_locks \
-             where locktype = 'advisory' and objid = 42 and mode = 'ExclusiveLock' and granted",
-        );
-    }
-
-    fn count(&self, which: &str) -> usize {
-        let locks = "select count(*) from pg_locks where locktype = 'advisory' and objid = 42 and";
-        let rows = self.postgres.query(&format!("{locks} {which}"));
-        rows.first().and_then(|row| row.parse().ok()).expect("a count is a number")
-    }
-}
 
 /// Freezes a replica so many microseconds after its dispatch can be committed; 0: before that.
 async fn freeze(gateway: &mut Gateway, frozen: usize, after: u64, tally: &mut Tally) {
@@ -76,8 +31,7 @@ async fn freeze(gateway: &mut Gateway, frozen: usize, after: u64, tally: &mut Ta
         gateway.mantyx.sent_at(&run, 1)
     })
     .await;
-    let log = tempfile::NamedTempFile::new().expect("the temporary directory is writable");
-    let gate = Gate::shut(&gateway.postgres, log.path()).await;
+    let gate = Gate::shut(&gateway.postgres).await;
     gateway.mantyx.release(GO);
     gate.wait_waiting().await;
     if after == 0 {
@@ -101,7 +55,7 @@ async fn freeze(gateway: &mut Gateway, frozen: usize, after: u64, tally: &mut Ta
 async fn start(seed: u64) -> Gateway {
     let mut gateway = Gateway::start(seed).await;
     gateway.follow(Plan { seed, at_once: true });
-    gateway.postgres.query(TRIGGER);
+    Gate::build(&gateway.postgres, TRIGGER);
     gateway
 }
 

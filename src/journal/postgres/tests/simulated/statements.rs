@@ -67,6 +67,11 @@ impl Clauses {
         Self::WRITE.matches("on conflict (grp, id) do nothing\n").count() == 1
     }
 
+    /// A late answer waits for what the run's owner does at that moment.
+    fn locks_late_runs() -> bool {
+        Self::WRITE.contains("and not is_over\n  order by slot for no key update\n")
+    }
+
     /// An answer to a call that was not sent is the run's owner's.
     fn fences_refusals() -> bool {
         Self::WRITE.contains("where (not row.is_owners or row.run in (select slot from held))\n")
@@ -299,7 +304,8 @@ async fn add_first(
         let is_over = |run: i64| tx.snapshot.runs.get(&run).is_some_and(|run| run.is_over);
         let goes_on = holds(row.run) && !row.run.is_some_and(is_over);
         let is_with_call = || goes_on && batch.kept.iter().any(|kept| kept.id == call);
-        let may = tx.snapshot.records.contains_key(&call)
+        let may = (tx.snapshot.records.contains_key(&call)
+            && (holds(row.run) || may_be_late(tx, row.run).await))
             || is_with_call()
             || (row.run.is_none() && verdict.lives);
         if !may {
@@ -313,6 +319,16 @@ async fn add_first(
         let holder = verdict.lives.then_some(member.id);
         tx.write(move |tables| drop(tables.records.insert(id, RecordRow { holder, ..row })));
     }
+}
+
+/// Whether an answer may come although another replica drives `run`.
+async fn may_be_late(tx: &mut Tx, run: Option<i64>) -> bool {
+    let Some(run) = run else { return false };
+    if !Clauses::locks_late_runs() {
+        return true;
+    }
+    tx.lock(Lock::Run(run), true).await;
+    tx.latest().runs.get(&run).is_some_and(|run| !run.is_over)
 }
 
 /// Claims a call for `run`; `false` if another run's driver has claimed it.
