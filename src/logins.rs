@@ -472,9 +472,9 @@ impl Logins {
         let code = back.code(&plan.issuer);
         // A browser that goes away does not end a login for those who wait for its outcome.
         let flow_end = self.tasks.spawn(async move { this.end_flow(plan, code).await });
-        let outcome = flow_end.await.unwrap_or_else(|_panic| {
-            Err(failure::refused("the exchange of the code has failed"))
-        });
+        let outcome = flow_end
+            .await
+            .unwrap_or_else(|_panic| Err(failure::refused("the exchange of the code has failed")));
         outcome.map(|()| backend)
     }
 

@@ -23,6 +23,7 @@ pub mod json;
 pub mod limits;
 pub mod loom;
 pub mod maps;
+pub mod mcp;
 pub mod moment;
 pub mod naming;
 pub mod offer;

@@ -26,6 +26,7 @@ use super::program::hiding::Exposure;
 use super::readiness::{Health, Occasion};
 use crate::config::Target;
 use crate::http_client::BodyError;
+use crate::model::mcp::error_code;
 use crate::model::redaction::Part;
 use crate::model::rights::CallRefusal;
 use crate::model::sentences;
@@ -212,15 +213,8 @@ impl PartialEq for ErrorReply {
 impl Eq for ErrorReply {}
 
 impl ErrorReply {
-    /// The user has to open a link before the call (2025-11-25).
-    pub const URL_FIRST: i32 = -32042;
-    /// The call needs what its client cannot do (2026-07-28).
-    pub const CAPABILITY_MISSING: i32 = -32021;
-    /// JSON-RPC: the server has no such method.
-    const UNKNOWN_METHOD: i32 = -32601;
-
     pub fn is_unknown_method(&self) -> bool {
-        self.code == Self::UNKNOWN_METHOD
+        self.code == error_code::METHOD_NOT_FOUND
     }
 
     /// Replaces what matches in it, and secrets: a server may repeat the token that it refuses.

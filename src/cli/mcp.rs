@@ -23,12 +23,14 @@ use super::client::Events;
 use super::terminal::print_message;
 use super::{Client, Failure, Outcome, Place, Stop, complain};
 use crate::http::api::MAX_CALL;
-use crate::http::api::mcp::message::{RpcError, codes};
-use crate::http::api::mcp::{SESSION, STDIO, message, names_stateless};
+use crate::http::api::mcp::message::RpcError;
+use crate::http::api::mcp::{STDIO, message, names_stateless};
 use crate::http::proxy::SELECT;
 use crate::http_client::media_type;
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::maps::HashMap;
+use crate::model::mcp::header::SESSION;
+use crate::model::mcp::{error_code, method, notification};
 use crate::model::{member, string_member};
 
 const PATH: &str = "/mcp";
@@ -38,9 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest wait between two attempts to open the stream of notifications.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The request whose answer is a stream without an end.
-const LISTEN: &str = "subscriptions/listen";
-const CANCELLED: &str = "notifications/cancelled";
 /// How long requests are still answered after the end of stdin.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many lines wait to be read, and to be written.
@@ -157,7 +156,9 @@ impl Message {
                 this.is_stateless = names_stateless(&request);
                 this.method = request.method;
             }
-            message::Message::Notification(request) if request.method == CANCELLED => {
+            message::Message::Notification(request)
+                if request.method == notification::CANCELLED =>
+            {
                 this.cancels = request.get("requestId").map(|id| id.get().to_owned());
             }
             message::Message::Notification(_) | message::Message::Response(..) => (),
@@ -174,8 +175,9 @@ impl Link {
             return;
         }
         let this = Arc::clone(self);
-        let not_text =
-            |_| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, "the line is not UTF-8");
+        let not_text = |_| {
+            RpcError::new(StatusCode::BAD_REQUEST, error_code::PARSE_ERROR, "the line is not UTF-8")
+        };
         let message = match String::from_utf8(line).map_err(not_text).and_then(Message::read) {
             Ok(message) => message,
             Err(error) => {
@@ -196,7 +198,7 @@ impl Link {
             self.open.lock().insert(id.clone(), (stop.clone(), message.is_stateless));
         }
         // What comes after `initialize` waits for its answer, as it needs the session.
-        let session = if message.method == "initialize" {
+        let session = if message.method == method::INITIALIZE {
             Arc::clone(&self.session).try_lock_owned().ok()
         } else {
             None
@@ -219,7 +221,7 @@ impl Link {
         let mut beginning = beginning;
         let mut reported = false;
         loop {
-            let session = if message.is_stateless || message.method == "initialize" {
+            let session = if message.is_stateless || message.method == method::INITIALIZE {
                 None
             } else {
                 self.session.lock().await.id.clone()
@@ -252,8 +254,8 @@ impl Link {
                 reported = true;
             }
             // Other requests only read, or are told again.
-            let unrepeatable = problem.may_be_made && message.method == "tools/call";
-            if unrepeatable || Instant::now() >= by && message.method != LISTEN {
+            let unrepeatable = problem.may_be_made && message.method == method::CALL_TOOL;
+            if unrepeatable || Instant::now() >= by && message.method != method::LISTEN {
                 return self.fail(message, &problem.why, unrepeatable).await;
             }
             sleep(AGAIN).await;
@@ -331,7 +333,7 @@ impl Link {
             let why = refusal(&text).unwrap_or(text);
             return Err(format!("the daemon began no session: {status}: {why}"));
         };
-        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        let initialized = json!({ "jsonrpc": "2.0", "method": notification::INITIALIZED });
         let _answer = self.send(Method::POST, Some(&initialized.to_string()), Some(&id)).await;
         session.id = Some(id);
         drop(session);
@@ -364,7 +366,7 @@ impl Link {
     }
 
     async fn tools_changed(&self) {
-        let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        let changed = json!({ "jsonrpc": "2.0", "method": notification::TOOLS_CHANGED });
         self.write(&changed.to_string()).await;
     }
 
@@ -374,7 +376,7 @@ impl Link {
             if self.events(response, message.id.as_deref()).await {
                 return Ok(());
             }
-            if message.method == LISTEN {
+            if message.method == method::LISTEN {
                 self.tools_changed().await;
             }
             let why = "the daemon ended the answer before it was whole".to_owned();
@@ -390,7 +392,7 @@ impl Link {
             return Ok(());
         }
         if string_member(&text, "jsonrpc").is_some() {
-            if message.method == "initialize"
+            if message.method == method::INITIALIZE
                 && let Some(why) = refusal(&text)
             {
                 complain(&why);
@@ -425,7 +427,8 @@ impl Link {
     async fn fail(&self, message: &Message, why: &str, may_be_made: bool) {
         let Some(id) = &message.id else { return };
         let code = if may_be_made { format!("{OUTCOME_UNKNOWN}: ") } else { String::new() };
-        let error = RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, format!("{code}{why}"));
+        let error =
+            RpcError::new(StatusCode::OK, error_code::INTERNAL_ERROR, format!("{code}{why}"));
         self.write(&error.text(id)).await;
     }
 

@@ -26,6 +26,7 @@ use crate::backend::{
     ToolCall, peer,
 };
 use crate::model::maps::{HashMap, HashSet};
+use crate::model::mcp::{error_code, method};
 use crate::model::{BackendName, Catalog, Content, Feature, Features, ParamHeaders};
 use crate::tasks::{in_background, in_background_if_large};
 
@@ -33,10 +34,8 @@ use crate::tasks::{in_background, in_background_if_large};
 /// repetition.
 const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
 
-/// The JSON-RPC error of a server if headers and arguments do not agree (2026-07-28).
-const HEADER_MISMATCH: i32 = -32020;
 /// The errors that mean something to the MCP client that has made the call.
-const FOR_CLIENTS: [i32; 2] = [ErrorReply::URL_FIRST, ErrorReply::CAPABILITY_MISSING];
+const FOR_CLIENTS: [i32; 2] = [error_code::URL_FIRST, error_code::CAPABILITY_MISSING];
 
 /// How long a lost connection waits for the end of the process behind it, to report how it ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
@@ -176,7 +175,7 @@ impl Connection {
             headers: self.param_headers(call).await?,
             asks_for_task: as_task,
             progress: call.progress.clone(),
-            ..OpenRequest::new(rpc.next_id(), "tools/call", Kind::Call)
+            ..OpenRequest::new(rpc.next_id(), method::CALL_TOOL, Kind::Call)
         });
         let mut meta = rpc.meta(&request);
         if call.request.run.is_some() {
@@ -213,7 +212,7 @@ impl Connection {
             let why = format!("{why}.{}", questions::links(&error));
             return call.progress.refused_with(why, error);
         }
-        if error.code == HEADER_MISMATCH {
+        if error.code == error_code::HEADER_MISMATCH {
             self.rpc().changed.notify_one();
             return CallError::Refused(format!(
                 "{why}. The tool has changed and is read anew; call it again in a while."
@@ -275,7 +274,7 @@ impl Peer for Connection {
     }
 
     async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
-        let List { items: tools, cut, ttl } = self.pages("tools/list", "tools").await?;
+        let List { items: tools, cut, ttl } = self.pages(method::LIST_TOOLS, "tools").await?;
         *self.ttl.lock() = ttl;
         let (server_info, instructions) = {
             let handshake = self.rpc().handshake.lock();

@@ -20,6 +20,7 @@ use super::{Era, McpDialer, http, sse};
 use crate::backend::PeerError;
 use crate::config::HttpTransport;
 use crate::error_chain::error_chain;
+use crate::model::mcp::method;
 
 /// A server behind a URL.
 pub(super) struct HttpServer {
@@ -230,7 +231,7 @@ impl McpDialer {
         let agreement = outcome.map_err(|failure| {
             let refusal = failed(&failure, &link.rpc);
             let what = match opening {
-                Opening::Discover => "server/discover".to_owned(),
+                Opening::Discover => method::DISCOVER.to_owned(),
                 Opening::Initialize(proposal) => format!("initialize with {proposal}"),
             };
             tracing::debug!(backend = %self.backend, "{what} failed: {}", refusal.error);

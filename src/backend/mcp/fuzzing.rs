@@ -8,11 +8,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::lines::{Line, Lines};
-use super::rpc::{DISCOVER, INITIALIZE, Kind, OpenRequest, Rpc};
+use super::rpc::{Kind, OpenRequest, Rpc};
 use super::stdio::Pipe;
 use super::transport::Transport;
 use crate::backend::{LiveRedaction, NotRead};
 use crate::model::BackendName;
+use crate::model::mcp::method;
 
 /// Reads `data` as lines of a server that was asked for a handshake (ids 0 and 1), a page of tools
 /// (2) and a call (3). The result of the call is JSON if there is one.
@@ -21,8 +22,8 @@ pub fn read(data: &[u8]) {
     let transport = Transport::Pipe(Pipe::closed());
     let rpc = Rpc::new(backend, transport, &LiveRedaction::default(), true, Arc::default());
     let requests = [
-        OpenRequest::new(0, INITIALIZE, Kind::Handshake),
-        OpenRequest::new(1, DISCOVER, Kind::Handshake),
+        OpenRequest::new(0, method::INITIALIZE, Kind::Handshake),
+        OpenRequest::new(1, method::DISCOVER, Kind::Handshake),
         OpenRequest::new(2, "tools/list", Kind::List),
         OpenRequest::new(3, "tools/call", Kind::Call),
     ]

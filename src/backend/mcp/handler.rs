@@ -19,9 +19,9 @@ use rmcp::model::{
 };
 use serde_json::value::RawValue;
 
-use super::rpc::{DISCOVER, INITIALIZE, Rpc};
+use super::rpc::Rpc;
+use crate::model::mcp::method;
 
-const ELICIT: &str = "elicitation/create";
 /// The result of a question without an answer.
 const NO_ANSWER: &str = r#"{"action":"cancel"}"#;
 
@@ -67,11 +67,11 @@ pub(super) fn answer(rpc: &Arc<Rpc>, id: &RequestId, method: &str, params: Optio
     let is_established = rpc.info().is_some();
     match method {
         "ping" => rpc.respond(id, Ok("{}")),
-        INITIALIZE | DISCOVER if !is_established => rpc.echoed(),
+        method::INITIALIZE | method::DISCOVER if !is_established => rpc.echoed(),
         _ if !is_established => {
             rpc.respond(id, Err((ErrorCode::METHOD_NOT_FOUND, "the handshake is not done")));
         }
-        ELICIT => put_question(rpc, id, params),
+        method::ELICIT => put_question(rpc, id, params),
         _ => {
             let line = rpc.line(method.as_bytes());
             tracing::debug!(backend = %rpc.backend, "refused the server's request {line}");

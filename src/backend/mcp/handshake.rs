@@ -15,11 +15,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::rpc::{
-    DISCOVER, INITIALIZE, Kind, Link, Message, NoHandshake, OpenRequest, Rpc, ServerInfo,
-    Unanswered, error_data, members,
+    Kind, Link, Message, NoHandshake, OpenRequest, Rpc, ServerInfo, Unanswered, error_data, members,
 };
 use super::{Era, handler};
 use crate::backend::{CallError, Reply};
+use crate::model::mcp::method;
 
 mod failure;
 mod pipe;
@@ -111,12 +111,12 @@ impl Link {
 
 impl Request {
     fn discover(rpc: &Arc<Rpc>) -> Self {
-        Self::new(rpc, DISCOVER, Some(&handler::request_context()), "")
+        Self::new(rpc, method::DISCOVER, Some(&handler::request_context()), "")
     }
 
     fn initialize(rpc: &Arc<Rpc>, proposal: &Proposal) -> Self {
         let config: ClientConfig = proposal.config();
-        Self::new(rpc, INITIALIZE, None, &members(&config))
+        Self::new(rpc, method::INITIALIZE, None, &members(&config))
     }
 
     fn new(

@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::LIMIT;
-use super::rpc::{
-    CANCELLED, DISCOVER, INITIALIZE, INITIALIZED, Incoming, Kind, Message, OpenRequest, Rpc,
-};
+use super::rpc::{Incoming, Kind, Message, OpenRequest, Rpc};
 use super::transport::SendFailure;
 use crate::backend::ErrorReply;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::BodyError;
+use crate::model::mcp;
+use crate::model::mcp::{method, notification};
 use crate::model::{Members, param_headers, string_member};
 
 mod answers;
@@ -53,14 +53,12 @@ pub(super) use session::says_no_session;
 use session::{Verdict, verdict};
 use streams::Streams;
 
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const SESSION: HeaderName = HeaderName::from_static(mcp::header::SESSION);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// What a message is about; since 2026-07-28, for what stands between the bridge and the server.
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const SUBJECT: HeaderName = HeaderName::from_static("mcp-name");
-/// The revision that has no sessions.
-const MODERN: HeaderValue = HeaderValue::from_static("2026-07-28");
+const REVISION: HeaderName = HeaderName::from_static(mcp::header::REVISION);
+const METHOD: HeaderName = HeaderName::from_static(mcp::header::METHOD);
+const NAME: HeaderName = HeaderName::from_static(mcp::header::NAME);
+const STATELESS: HeaderValue = HeaderValue::from_static(mcp::revision::STATELESS);
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -146,7 +144,7 @@ impl Streamable {
             outcome => outcome,
         };
         let session_id = outcome.map_err(PostFailure::failure)?;
-        if request.method == INITIALIZE {
+        if request.method == method::INITIALIZE {
             self.renewal.keep(&post.bytes);
             *self.session.lock() = Session::begun(session_id, &request);
         }
@@ -160,12 +158,12 @@ impl Streamable {
         post: Post,
         session: &Session,
     ) -> Result<(), SendFailure> {
-        if post.method == Some(INITIALIZED) {
+        if post.method == Some(notification::INITIALIZED) {
             self.post(rpc, &post, session).await.map_err(PostFailure::failure)?;
             self.listen(rpc, session);
             return Ok(());
         }
-        if post.method == Some(CANCELLED) && rpc.is_modern() {
+        if post.method == Some(notification::CANCELLED) && rpc.is_modern() {
             // The end of the POST has told the server.
             return Ok(());
         }
@@ -280,7 +278,7 @@ impl Streamable {
         }
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
         let Some(request) = post.request.as_ref().filter(|_| has_body) else {
-            if is_events(&response) && post.method == Some(INITIALIZED) {
+            if is_events(&response) && post.method == Some(notification::INITIALIZED) {
                 streams::read_left_open(rpc, response);
             } else {
                 skip(response).await;
@@ -371,17 +369,17 @@ impl Streamable {
 
     /// The configured headers, overridden by those of the protocol.
     fn headers(&self, rpc: &Rpc, post: &Post, session: &Session) -> HeaderMap {
-        if post.method != Some(DISCOVER) && !rpc.is_modern() {
+        if post.method != Some(method::DISCOVER) && !rpc.is_modern() {
             return self.headers_in(session);
         }
         let mut headers = self.endpoint.headers.clone();
-        headers.insert(REVISION, MODERN);
+        headers.insert(REVISION, STATELESS);
         if let Some(method) = post.method {
             headers.insert(METHOD, HeaderValue::from_static(method));
         }
         let subject = post.request.as_ref().and_then(|request| request.subject.clone());
         if let Some(Ok(value)) = subject.map(param_headers::encoded).map(HeaderValue::try_from) {
-            headers.insert(SUBJECT, value);
+            headers.insert(NAME, value);
         }
         headers
     }
@@ -473,7 +471,7 @@ impl Post {
         if let Some(error) = error_in(body) {
             return Some((request, error));
         }
-        if request.method != DISCOVER || !status.is_client_error() {
+        if request.method != method::DISCOVER || !status.is_client_error() {
             return None;
         }
         // A server of an older revision may answer `server/discover` with any client error.
@@ -487,7 +485,7 @@ impl Post {
 /// reached, though it has answered `initialize`.
 pub(super) fn ignores(rpc: &Rpc, method: Option<&str>, status: StatusCode) -> bool {
     let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-    if method != Some(INITIALIZED) || status.is_success() || unauthorized {
+    if method != Some(notification::INITIALIZED) || status.is_success() || unauthorized {
         return false;
     }
     if rpc.oddities.refused(status) {

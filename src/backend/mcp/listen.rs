@@ -14,10 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::rpc::{Kind, Message, OpenRequest, Rpc, Unanswered, members};
 use crate::backend::Reply;
 use crate::backoff::Backoff;
-
-pub(super) const LISTEN: &str = "subscriptions/listen";
-/// The server's first word on a subscription.
-pub(super) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+use crate::model::mcp::method;
 
 /// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);
@@ -50,7 +47,7 @@ pub(super) async fn for_changes(rpc: Arc<Rpc>) {
 /// Subscribes, and follows the subscription to its end. Notifications of changes come to the
 /// connection, as all do. `has_listened` says whether there was a subscription before.
 async fn subscribe(rpc: &Arc<Rpc>, has_listened: &mut bool) -> Result<Reply, Unanswered> {
-    let request = Arc::new(OpenRequest::new(rpc.next_id(), LISTEN, Kind::Aside));
+    let request = Arc::new(OpenRequest::new(rpc.next_id(), method::LISTEN, Kind::Aside));
     let filter = SubscriptionFilter::builder()
         .tools_list_changed()
         .resources_list_changed()

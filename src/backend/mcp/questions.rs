@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::result::result_type;
 use crate::backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall};
+use crate::model::mcp::method;
 use crate::model::{Members, elements, member, string_member};
 
 /// How often a server may ask during one call.
@@ -59,8 +60,7 @@ pub(super) async fn answer(round: usize, result: &RawValue, call: &ToolCall) -> 
     let members = members.ok().filter(|_| requests.is_some() || state.is_some());
     let mut questions = Vec::new();
     for (key, request) in members.ok_or_else(refused)?.0 {
-        let is_for_user =
-            string_member(request.get(), "method").as_deref() == Some("elicitation/create");
+        let is_for_user = string_member(request.get(), "method").as_deref() == Some(method::ELICIT);
         // With the round, as an answer that is sent twice must not answer the same question again.
         let mark = format!("{round} {key} {}", state.as_ref().map_or("", |state| state.get()));
         let params = member(request.get(), "params").filter(|_| is_for_user).ok_or_else(refused)?;

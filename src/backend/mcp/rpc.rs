@@ -47,11 +47,6 @@ pub(super) use server_info::{Handshake, NoHandshake, ServerInfo};
 /// are found out by it. Some servers keep ids in 32 bits.
 pub(super) const FIRST_ID: i64 = 2_000_000_000;
 
-pub(super) const INITIALIZE: &str = "initialize";
-pub(super) const INITIALIZED: &str = "notifications/initialized";
-pub(super) const DISCOVER: &str = "server/discover";
-pub(super) const CANCELLED: &str = "notifications/cancelled";
-
 /// How many questions of a server wait at a time.
 const MAX_QUESTIONS: usize = 64;
 /// How many replies to a server, such as to its pings, may be on their way at a time.

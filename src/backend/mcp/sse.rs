@@ -16,9 +16,10 @@ use url::Url;
 
 use super::http as streamable;
 use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, Source};
-use super::rpc::{INITIALIZE, Message, OpenRequest, Rpc};
+use super::rpc::{Message, OpenRequest, Rpc};
 use super::transport::SendFailure;
 use crate::http_client::address;
+use crate::model::mcp::method;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -98,7 +99,8 @@ impl Sse {
     /// POST ends, and some servers take a POST that is cut off for the end of their client.
     pub(super) async fn send(&self, rpc: &Arc<Rpc>, message: Message) -> Result<(), SendFailure> {
         let Message { text, method, request } = message;
-        let post = Post { bytes: text.into(), request, is_first: method == Some(INITIALIZE) };
+        let post =
+            Post { bytes: text.into(), request, is_first: method == Some(method::INITIALIZE) };
         let place = Arc::clone(&self.0);
         let carrier = Arc::clone(rpc);
         let task = rpc.spawn(async move {

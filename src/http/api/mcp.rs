@@ -27,7 +27,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use self::changes::List;
-use self::message::{Message, Replied, Request, RpcError, codes};
+use self::message::{Message, Replied, Request, RpcError};
 pub use self::revision::{STDIO, names_stateless};
 use self::selection::{Names, Selection};
 pub use self::sessions::McpSessions;
@@ -35,12 +35,12 @@ use self::sessions::Session;
 use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, names, proxy, response};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
+use crate::model::mcp::header::SESSION;
+use crate::model::mcp::{error_code, meta, method, notification};
 use crate::model::{BackendName, Feature, instructions, member};
 use crate::tasks::LARGE;
 use crate::traces::Context;
 
-/// The header that names a session.
-pub const SESSION: &str = "mcp-session-id";
 /// What stands around the data of an event.
 const EVENT_START: &[u8] = b"event: message\ndata: ";
 const EVENT_END: &[u8] = b"\n\n";
@@ -169,7 +169,7 @@ impl Api {
             return Ok(());
         }
         let session = self.session(arrival)?;
-        if notification.method == "notifications/cancelled"
+        if notification.method == notification::CANCELLED
             && let Some(id) = notification.get("requestId")
             // The session remembers the id, and no request has another kind of id.
             && message::is_id(id.get())
@@ -188,7 +188,7 @@ impl Api {
         };
         let session = self.mcp_sessions.get(id, &arrival.caller.app.name).ok_or_else(|| {
             let message = "There is no such session; begin another with `initialize`.";
-            RpcError::new(StatusCode::NOT_FOUND, codes::INVALID_REQUEST, message)
+            RpcError::new(StatusCode::NOT_FOUND, error_code::INVALID_REQUEST, message)
         })?;
         session.selection.admit(arrival.names.as_ref())?;
         Ok(session)
@@ -201,7 +201,7 @@ impl Api {
         let instructions = self.instructions(app, &selection);
         let id = self.mcp_sessions.begin(&app.name, modes, selection).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
-            RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
+            RpcError::new(StatusCode::TOO_MANY_REQUESTS, error_code::INTERNAL_ERROR, message)
         })?;
         let mut result = json!({
             "protocolVersion": revision::negotiated(request.string("protocolVersion").as_deref()),
@@ -237,7 +237,11 @@ impl Api {
         let client = Client { api: self, caller, headers, trace, era, selection };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
-            return Err(RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message));
+            return Err(RpcError::new(
+                StatusCode::NOT_ACCEPTABLE,
+                error_code::INVALID_REQUEST,
+                message,
+            ));
         }
         Ok(client.session_stream(&session))
     }
@@ -247,11 +251,11 @@ impl Client<'_> {
     async fn answer(&self, request: &Request<'_>) -> Replied {
         let stateless = self.era.is_stateless();
         let result = match &*request.method {
-            "tools/call" => return self.call_tool(request).await,
+            method::CALL_TOOL => return self.call_tool(request).await,
             "resources/read" => return self.read(request).await,
             "prompts/get" => return self.prompt(request).await,
             "completion/complete" => return self.complete(request).await,
-            "tools/list" => {
+            method::LIST_TOOLS => {
                 let (app, selection) = (Arc::clone(&self.caller.app), self.selection.clone());
                 let definitions = move |api: &Api| {
                     let offer = api.offer_within(&app, &selection);
@@ -265,12 +269,12 @@ impl Client<'_> {
             }
             "prompts/list" => return self.list_features(request, Feature::PROMPT).await,
             "ping" if !stateless => "{}".to_owned(),
-            "server/discover" if stateless => self.discover(),
-            "subscriptions/listen" if stateless => return Ok(self.listen(request)),
+            method::DISCOVER if stateless => self.discover(),
+            method::LISTEN if stateless => return Ok(self.listen(request)),
             method => {
                 let status = if stateless { StatusCode::NOT_FOUND } else { StatusCode::OK };
                 let message = format!("The bridge has no method `{method}`.");
-                return Err(RpcError::new(status, codes::METHOD_NOT_FOUND, message));
+                return Err(RpcError::new(status, error_code::METHOD_NOT_FOUND, message));
             }
         };
         Ok(response::json_text(message::response(request.id, &result)))
@@ -283,7 +287,7 @@ impl Client<'_> {
             "capabilities": capabilities(),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
+            "_meta": { (meta::SERVER_INFO): server_info() },
         });
         add_instructions(&mut result, self.api.instructions(&self.caller.app, &self.selection));
         result.to_string()
@@ -357,7 +361,7 @@ fn add_instructions(result: &mut Value, instructions: Option<String>) {
 fn utf8(body: &Bytes) -> Replied<&str> {
     std::str::from_utf8(body).map_err(|_not_utf8| {
         let message = "the body is not UTF-8";
-        RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message)
+        RpcError::new(StatusCode::BAD_REQUEST, error_code::PARSE_ERROR, message)
     })
 }
 

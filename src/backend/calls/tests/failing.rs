@@ -5,6 +5,7 @@ use futures_util::future::{BoxFuture, join_all};
 use super::*;
 use crate::backend::circuit_breaker::{BreakerOpen, BreakerState};
 use crate::backend::peer::{ErrorReply, NotRead, NotRecorded};
+use crate::model::mcp::error_code;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -160,7 +161,7 @@ fn outcome_of_a_call_is_a_sign_of_its_backend() {
     let fs = BackendName::parse("fs").unwrap();
     let why = || "why".to_owned();
     let wait = Duration::from_secs(1);
-    let error = ErrorReply { code: ErrorReply::URL_FIRST, message: why(), data: None };
+    let error = ErrorReply { code: error_code::URL_FIRST, message: why(), data: None };
     let failures = [
         (CallFailure::NotConnected, CallEvidence::Failed),
         (CallFailure::TimedOut(wait), CallEvidence::Failed),

@@ -12,6 +12,7 @@ use crate::backend::mcp::rpc::{OpenRequest, Unanswered};
 use crate::backend::mcp::transport::SendFailure;
 use crate::backend::{CallError, PeerError, PeerErrorKind, Reply};
 use crate::model::catalog::{Cut, Fault};
+use crate::model::mcp::method;
 
 impl Connection {
     /// All pages of a list.
@@ -92,6 +93,6 @@ impl Connection {
         let promises_tools =
             || self.rpc().info().is_some_and(|info| info.capabilities.tools.is_some());
         matches!(page, Ok(Err(error)) if error.is_unknown_method())
-            && (method != "tools/list" || !promises_tools())
+            && (method != method::LIST_TOOLS || !promises_tools())
     }
 }

@@ -13,7 +13,8 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::{Post, PostFailure, Session, Streamable};
-use crate::backend::mcp::rpc::{INITIALIZE, INITIALIZED, Kind, Message, OpenRequest, Rpc, members};
+use crate::backend::mcp::rpc::{Kind, Message, OpenRequest, Rpc, members};
+use crate::model::mcp::{method, notification};
 use crate::model::member;
 
 /// How long a server may take to begin another session.
@@ -77,12 +78,13 @@ impl Streamable {
     /// the place of the present one.
     async fn begin_another(self: &Arc<Self>, rpc: &Arc<Rpc>) -> Result<Session, String> {
         let params = self.renewal.params.get().ok_or("it has had no session")?;
-        let request = Arc::new(OpenRequest::new(rpc.next_id(), INITIALIZE, Kind::Handshake));
+        let request =
+            Arc::new(OpenRequest::new(rpc.next_id(), method::INITIALIZE, Kind::Handshake));
         let message = Message::request(&request, None, &[&members(params)]);
         rpc.open(&request);
         let post = Post {
             bytes: message.text.into(),
-            method: Some(INITIALIZE),
+            method: Some(method::INITIALIZE),
             request: Some(Arc::clone(&request)),
         };
         let posted = self.post(rpc, &post, &Session::default()).await;
@@ -98,7 +100,7 @@ impl Streamable {
         }
         let end = Post {
             bytes: Message::initialized().text.into(),
-            method: Some(INITIALIZED),
+            method: Some(notification::INITIALIZED),
             request: None,
         };
         self.post(rpc, &end, &session).await.map_err(words)?;

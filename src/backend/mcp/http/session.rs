@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::backend::ErrorReply;
 use crate::backend::mcp::rpc::error_of;
 use crate::model::Members;
+use crate::model::mcp::error_code;
 
 /// What an answer to a request with a session's id says about the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) enum Verdict {
 /// The JSON-RPC errors of requests that a server refuses before it runs them, even with the id of
 /// the request. -32001 is the TypeScript SDK's code for an unknown session. 32600 is what the
 /// Python SDK makes of a 404 that it got from the server behind it.
-const REFUSED_UNREAD: [i32; 3] = [-32001, -32600, 32600];
+const REFUSED_UNREAD: [i32; 3] = [-32001, error_code::INVALID_REQUEST, 32600];
 
 /// What the TypeScript SDK says with the same code -32001 of a request that took too long, which
 /// may have run: a tool that asks another server passes that error on.
@@ -36,7 +37,8 @@ const TIMED_OUT: &str = "timed out";
 /// The JSON-RPC errors about the method or the arguments of a request: parse error, no such method,
 /// invalid parameters. Their texts may quote arguments, which may be about sessions: at most they
 /// leave it in doubt.
-const ABOUT_REQUEST: [i32; 3] = [-32700, -32601, -32602];
+const ABOUT_REQUEST: [i32; 3] =
+    [error_code::PARSE_ERROR, error_code::METHOD_NOT_FOUND, error_code::INVALID_PARAMS];
 
 /// The JSON-RPC error without a fixed meaning. Transports use it for requests that they refuse.
 const BY_TRANSPORT: i32 = -32000;

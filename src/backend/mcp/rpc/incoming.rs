@@ -9,21 +9,16 @@ use rmcp::model::{CancelledNotificationParam, ErrorCode, ProgressToken, RequestI
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    CANCELLED, Kind, MAX_QUESTIONS, OpenRequest, Rpc, STRAYS_ASK, Untaken, error_of, number,
-};
-use crate::backend::mcp::{handler, listen};
+use super::{Kind, MAX_QUESTIONS, OpenRequest, Rpc, STRAYS_ASK, Untaken, error_of, number};
+use crate::backend::mcp::handler;
 use crate::backend::{CallError, NotRead, Progress};
+use crate::model::mcp::{method, notification};
 use crate::model::{Members, member};
 
-const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
 /// The notifications of a changed list.
-const CHANGES: [&str; 3] = [
-    "notifications/tools/list_changed",
-    "notifications/resources/list_changed",
-    "notifications/prompts/list_changed",
-];
+const CHANGES: [&str; 3] =
+    [notification::TOOLS_CHANGED, notification::RESOURCES_CHANGED, notification::PROMPTS_CHANGED];
 
 /// What became of a message of the server.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,7 +126,7 @@ impl Rpc {
     /// Handles a notification.
     fn notified(&self, method: &str, params: Option<&RawValue>) -> Incoming {
         match method {
-            PROGRESS => {
+            notification::PROGRESS => {
                 self.progressed(params);
                 return Incoming::Ignored("it tells of progress");
             }
@@ -139,8 +134,8 @@ impl Rpc {
             change if CHANGES.contains(&change) && self.info().is_some() => {
                 self.changed.notify_one();
             }
-            listen::ACKNOWLEDGED => self.subscribed.notify_one(),
-            CANCELLED => self.withdrawn(params),
+            notification::ACKNOWLEDGED => self.subscribed.notify_one(),
+            notification::CANCELLED => self.withdrawn(params),
             "notifications/message" => handler::log(self, params),
             _ => (),
         }
@@ -158,7 +153,7 @@ impl Rpc {
         }
         let mut open = self.open.lock();
         let subscription = number(&id)
-            .filter(|id| open.get(id).is_some_and(|request| request.method == listen::LISTEN));
+            .filter(|id| open.get(id).is_some_and(|request| request.method == method::LISTEN));
         if let Some(request) = subscription.and_then(|id| open.remove(&id)) {
             request.settle(Err(CallError::Lost("the server cancelled it".to_owned())));
         }

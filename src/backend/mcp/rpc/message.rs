@@ -9,10 +9,11 @@ use rmcp::model::{ErrorData, RequestId, RequestMetaObject};
 use serde::Serialize;
 use serde_json::{Value, json, to_string};
 
-use super::{CANCELLED, INITIALIZED, OpenRequest};
+use super::OpenRequest;
 use crate::backend::mcp::questions::Inputs;
 use crate::model::CallRequest;
 use crate::model::json::one_line;
+use crate::model::mcp::notification;
 
 /// The bytes of a request around its parameters and its `_meta`.
 const OVERHEAD: usize = 128;
@@ -82,16 +83,17 @@ impl Message {
 
     /// The end of a handshake by `initialize`.
     pub(in crate::backend::mcp) fn initialized() -> Self {
-        let text = json!({ "jsonrpc": "2.0", "method": INITIALIZED }).to_string();
-        Self { text: text.into_bytes(), method: Some(INITIALIZED), request: None }
+        let text = json!({ "jsonrpc": "2.0", "method": notification::INITIALIZED }).to_string();
+        Self { text: text.into_bytes(), method: Some(notification::INITIALIZED), request: None }
     }
 
     /// Tells the server that the caller of the request `id` has gone.
     pub(super) fn cancelled(id: i64) -> Self {
         let reason = "the caller does not wait any longer";
         let params = json!({ "requestId": id, "reason": reason });
-        let text = json!({ "jsonrpc": "2.0", "method": CANCELLED, "params": params }).to_string();
-        Self { text: text.into_bytes(), method: Some(CANCELLED), request: None }
+        let text = json!({ "jsonrpc": "2.0", "method": notification::CANCELLED, "params": params })
+            .to_string();
+        Self { text: text.into_bytes(), method: Some(notification::CANCELLED), request: None }
     }
 
     /// The response to the server's request `id`, with this result as JSON text or with this error.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::DISCOVER;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{Called, Progress, Reply};
+use crate::model::mcp::method;
 
 /// What a request is for. It decides what its end means for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl OpenRequest {
 
     /// Whether the request may be sent twice, as it only reads.
     pub(in crate::backend::mcp) fn only_reads(&self) -> bool {
-        matches!(self.kind, Kind::Read | Kind::List) || self.method == DISCOVER
+        matches!(self.kind, Kind::Read | Kind::List) || self.method == method::DISCOVER
     }
 
     /// Whether the server may work on something that a user waits for.

@@ -9,10 +9,8 @@ use rmcp::model::{ProtocolVersion, ServerCapabilities};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::model::mcp::meta;
 use crate::model::{Instructions, Members};
-
-/// Where a server of revision 2026-07-28 puts its `Implementation`.
-const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// The data of the latest handshake of a connection.
 #[derive(Debug, Default)]
@@ -90,7 +88,7 @@ impl Handshake {
             .and_then(|versions| serde_json::from_str(versions.get()).ok())
             .ok_or(NoHandshake::Form)?;
         let meta = members.object("_meta");
-        let in_meta = meta.and_then(|meta| verbatim(&meta, SERVER_INFO_KEY));
+        let in_meta = meta.and_then(|meta| verbatim(&meta, meta::SERVER_INFO));
         self.server_info = in_meta.or_else(|| verbatim(&members, "serverInfo"));
         self.instructions = Instructions::read(members.get("instructions"));
         self.protocol_version = None;

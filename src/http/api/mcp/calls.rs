@@ -25,14 +25,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::asking::{AskingCall, AskingCalls};
 use super::results::call_reply;
 use super::{
-    Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, features, message,
-    response, revision,
+    Body, Client, Context, Era, Modes, Replied, Request, RpcError, features, message, response,
+    revision,
 };
 use crate::backend::{McpClient, Question};
 use crate::budget::{Budget, Held};
 use crate::calls::{CalledBy, CallerView};
 use crate::http::api::calls::suggestion;
 use crate::model::json::{each_member, one_line};
+use crate::model::mcp::{error_code, meta, method, notification};
 use crate::model::{AppName, Call, Offer, Route, Target, Trace, form, trace};
 use crate::random;
 use crate::tasks::in_background_if_large;
@@ -88,7 +89,7 @@ impl Client<'_> {
         let mut arguments_room = Budget::of_process().hold_for(Some(app.clone()));
         arguments_room.resize(call.args.get().len()).await.map_err(|no_room| {
             let why = format!("{no_room}; the call was not made, try again soon.");
-            RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
+            RpcError::new(StatusCode::SERVICE_UNAVAILABLE, error_code::INTERNAL_ERROR, why)
         })?;
         self.note_use(&route.backend);
         let stop = match &self.era {
@@ -188,7 +189,7 @@ impl Client<'_> {
     /// The questions that the client can put to its user.
     fn modes(&self, request: &Request<'_>) -> Modes {
         match &self.era {
-            Era::Stateless => Modes::from_capabilities(request.meta(revision::CAPABILITIES)),
+            Era::Stateless => Modes::from_capabilities(request.meta(meta::CLIENT_CAPABILITIES)),
             Era::Session(session) => session.modes,
         }
     }
@@ -318,7 +319,7 @@ impl Answering {
             (Next::Question(Question { params, answer, .. }), Era::Session(session)) => {
                 let id = session.ask(&self.id, answer);
                 let params = form::trimmed(params.get(), &form::QUESTION);
-                let method = "elicitation/create";
+                let method = method::ELICIT;
                 super::event(&format!(
                     "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}"
                 ))
@@ -356,6 +357,6 @@ impl Answering {
         })
         .ok();
         client_params.push('}');
-        super::event(&super::notification("notifications/progress", &client_params))
+        super::event(&super::notification(notification::PROGRESS, &client_params))
     }
 }

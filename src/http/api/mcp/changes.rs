@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::selection::Selection;
 use super::sessions::{ClientLists, Session};
 use super::{Api, App, Body, Client, Request, notification, response};
+use crate::model::mcp::notification::ACKNOWLEDGED;
 use crate::model::words::{Words as _, words};
 use crate::model::{AppName, member};
 
@@ -91,7 +92,7 @@ impl Client<'_> {
         let meta =
             format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{}}}", request.id);
         let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed_filter));
-        let confirmation = notification("notifications/subscriptions/acknowledged", &params);
+        let confirmation = notification(ACKNOWLEDGED, &params);
         feed.params = format!("{{{meta}}}");
         feed.look();
         feed.events.push_front(super::event(&confirmation));

@@ -10,12 +10,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, results, typed,
+    Client, Era, Replied, Request, RpcError, UNCACHED, message, response, results, typed,
     with_members,
 };
 use crate::backend::peer::ReadPermission;
 use crate::budget::{Budget, Held};
 use crate::config::error::did_you_mean;
+use crate::model::mcp::error_code;
 use crate::model::rights::CallRefusal;
 use crate::model::{BackendName, Feature, FeatureView, form, member};
 
@@ -42,7 +43,7 @@ impl Client<'_> {
         let view = self.features();
         let Some(backend) = view.server_of(&uri) else {
             let code = match self.era {
-                Era::Stateless => codes::INVALID_PARAMS,
+                Era::Stateless => error_code::INVALID_PARAMS,
                 Era::Session(_) => RESOURCE_NOT_FOUND,
             };
             let error = RpcError::new(StatusCode::OK, code, "Resource not found");
@@ -148,7 +149,7 @@ impl Client<'_> {
     ) -> Replied<String> {
         self.note_use(backend);
         let app = &self.caller.app.name;
-        let internal_error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
+        let internal_error = |why| RpcError::new(StatusCode::OK, error_code::INTERNAL_ERROR, why);
         let _permit = self.api.runs.calls.permit(app).await.map_err(internal_error)?;
         let permission = self.read_permission(backend);
         let reply = self.api.backends().ask(app, backend, (method, params), permission).await;
@@ -199,5 +200,5 @@ impl Client<'_> {
 
 /// The bridge cannot do it at the moment; a client that tries again later may succeed.
 pub(super) fn no_room(why: String) -> RpcError {
-    RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
+    RpcError::new(StatusCode::SERVICE_UNAVAILABLE, error_code::INTERNAL_ERROR, why)
 }

@@ -12,6 +12,7 @@ use super::{Body, response};
 use crate::backend::ErrorReply;
 use crate::model::Members;
 use crate::model::form::without_lone_surrogates;
+use crate::model::mcp::error_code;
 
 /// The most members of a message, of its parameters and of `_meta`.
 const MAX_MEMBERS: usize = 256;
@@ -20,18 +21,6 @@ const MAX_ID: usize = 1024;
 
 /// The most bytes of `_meta`, in which the bridge looks for several members of each request.
 const MAX_META: usize = 32 << 10;
-
-/// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
-pub mod codes {
-    pub const PARSE_ERROR: i32 = -32700;
-    pub const INVALID_REQUEST: i32 = -32600;
-    pub const METHOD_NOT_FOUND: i32 = -32601;
-    pub const INTERNAL_ERROR: i32 = -32603;
-    pub const INVALID_PARAMS: i32 = -32602;
-    /// The headers of a request do not repeat its body (2026-07-28).
-    pub const HEADER_MISMATCH: i32 = -32020;
-    pub const UNSUPPORTED_VERSION: i32 = -32022;
-}
 
 /// One message of a client.
 #[derive(Debug)]
@@ -91,18 +80,18 @@ impl RpcError {
 
     /// The message is not one that MCP knows.
     pub fn invalid_request(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_REQUEST, why)
+        Self::new(StatusCode::BAD_REQUEST, error_code::INVALID_REQUEST, why)
     }
 
     /// The parameters of a known method do not fit.
     pub fn invalid_params(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::OK, codes::INVALID_PARAMS, why)
+        Self::new(StatusCode::OK, error_code::INVALID_PARAMS, why)
     }
 
     /// A server's own error.
     pub fn of_server(error: ErrorReply) -> Self {
         // 2026-07-28, Streamable HTTP: Sending Messages.
-        let status = if error.code == ErrorReply::CAPABILITY_MISSING {
+        let status = if error.code == error_code::CAPABILITY_MISSING {
             StatusCode::BAD_REQUEST
         } else {
             StatusCode::OK
@@ -144,7 +133,7 @@ impl<'a> Message<'a> {
 
     pub fn read(text: &'a str) -> Replied<Self> {
         let whole: &RawValue = serde_json::from_str(text).map_err(|error| {
-            RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, error.to_string())
+            RpcError::new(StatusCode::BAD_REQUEST, error_code::PARSE_ERROR, error.to_string())
         })?;
         if whole.get().starts_with('[') {
             return Err(RpcError::invalid_request(
@@ -353,7 +342,7 @@ mod tests {
         let meta = format!(r#"{{"x":"{}"}}"#, "y".repeat(MAX_META));
         let text =
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{meta}}}}}"#);
-        assert_eq!(Message::read(&text).expect_err("too long").code, codes::INVALID_REQUEST);
+        assert_eq!(Message::read(&text).expect_err("too long").code, error_code::INVALID_REQUEST);
     }
 
     #[test]
@@ -378,12 +367,12 @@ mod tests {
             message: "no \"x\"".to_owned(),
             data: RawValue::from_string(data.to_owned()).ok(),
         };
-        let error = RpcError::of_server(reply(ErrorReply::CAPABILITY_MISSING));
+        let error = RpcError::of_server(reply(error_code::CAPABILITY_MISSING));
         assert_eq!(error.status, StatusCode::BAD_REQUEST);
         let expected = format!(
             r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":-32021,"message":"no \"x\"","data":{data}}}}}"#
         );
         assert_eq!(error.text("7"), expected);
-        assert_eq!(RpcError::of_server(reply(ErrorReply::URL_FIRST)).status, StatusCode::OK);
+        assert_eq!(RpcError::of_server(reply(error_code::URL_FIRST)).status, StatusCode::OK);
     }
 }

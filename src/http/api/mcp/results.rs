@@ -13,10 +13,11 @@ use serde_json::value::RawValue;
 use super::calls::Reply;
 use super::{RpcError, typed, with_members};
 use crate::backend::mcp::result::{described, is_in_form};
-use crate::backend::{CallOutcome, ErrorReply, Source};
+use crate::backend::{CallOutcome, Source};
 use crate::budget::{Budget, NoRoom};
 use crate::model::answer::files::File;
 use crate::model::json::quoted;
+use crate::model::mcp::error_code;
 use crate::model::{Answer, AppName, Members, elements, form, member, string_member};
 
 /// The member of a result that the tool's `outputSchema` is for.
@@ -37,7 +38,7 @@ pub(super) fn call_reply(outcome: CallOutcome, app: &AppName, is_stateless: bool
             of_answer(&Answer::Error(why))
         }
         Some(Source::Error(error))
-            if (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless =>
+            if (error.code == error_code::CAPABILITY_MISSING) == is_stateless =>
         {
             return (Err(RpcError::of_server(error)), room);
         }

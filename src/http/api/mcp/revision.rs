@@ -6,25 +6,20 @@ use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::message::{Replied, Request, RpcError, codes};
+use super::message::{Replied, Request, RpcError};
 use crate::model::ParamHeaders;
+use crate::model::mcp::method::{CALL_TOOL, INITIALIZE};
+use crate::model::mcp::revision::{NEWEST_WITH_SESSIONS, STATELESS};
+use crate::model::mcp::{error_code, header, meta};
 use crate::model::param_headers::decoded;
 
 /// All revisions, the newest first.
 pub(super) const SUPPORTED: [&str; 5] =
     [STATELESS, NEWEST_WITH_SESSIONS, "2025-06-18", "2025-03-26", "2024-11-05"];
-/// The revision without sessions: each request says all that the server has to know. Those before
-/// it have `initialize` and sessions.
-const STATELESS: &str = "2026-07-28";
-const NEWEST_WITH_SESSIONS: &str = "2025-11-25";
 
-/// The member of `_meta` that names the revision of a request.
-pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The member of `_meta` that says what the client of a request can do.
-pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The methods whose subject a header repeats, and the parameter that names it.
 const NAMED: [(&str, &str); 3] =
-    [("tools/call", "name"), ("resources/read", "uri"), ("prompts/get", "name")];
+    [(CALL_TOOL, "name"), ("resources/read", "uri"), ("prompts/get", "name")];
 
 /// The revision that a client with sessions gets which asks for `requested`.
 pub(super) fn negotiated(requested: Option<&str>) -> &'static str {
@@ -40,12 +35,13 @@ pub const STDIO: &str = "x-bridge-stdio";
 /// Whether a request begins a session. A client that has looked at `server/discover` may still
 /// choose a revision with sessions, and may name that one in `_meta`, too.
 pub(super) fn begins_session(request: &Request<'_>) -> bool {
-    request.method == "initialize" && !names_stateless(request)
+    request.method == INITIALIZE && !names_stateless(request)
 }
 
 /// Whether the body of a request names 2026-07-28.
 pub fn names_stateless(request: &Request<'_>) -> bool {
-    let version = request.meta(VERSION).map(|json| serde_json::from_str::<String>(json.get()));
+    let version =
+        request.meta(meta::REVISION).map(|json| serde_json::from_str::<String>(json.get()));
     version.is_some_and(|version| version.is_ok_and(|version| version == STATELESS))
 }
 
@@ -55,12 +51,13 @@ pub fn names_stateless(request: &Request<'_>) -> bool {
 ///
 /// The request names a revision that the bridge does not speak, or two.
 pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replied<bool> {
-    let in_meta =
-        request.meta(VERSION).and_then(|json| serde_json::from_str::<String>(json.get()).ok());
+    let in_meta = request
+        .meta(meta::REVISION)
+        .and_then(|json| serde_json::from_str::<String>(json.get()).ok());
     let in_header = if headers.contains_key(STDIO) {
         in_meta.as_deref()
     } else {
-        text(headers, "mcp-protocol-version")
+        text(headers, header::REVISION)
     };
     match (in_header, in_meta.as_deref()) {
         (Some(header), Some(meta)) if header != meta => {
@@ -70,10 +67,10 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replie
             let message = "Unsupported protocol version";
             Err(RpcError {
                 data: Some(json!({ "supported": SUPPORTED, "requested": version }).to_string()),
-                ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
+                ..RpcError::new(StatusCode::BAD_REQUEST, error_code::UNSUPPORTED_REVISION, message)
             })
         }
-        (Some(STATELESS), None) => Err(lacks(VERSION)),
+        (Some(STATELESS), None) => Err(lacks(meta::REVISION)),
         (None, Some(STATELESS)) => Err(mismatch("MCP-Protocol-Version", None, STATELESS)),
         (header, _) => Ok(header == Some(STATELESS)),
     }
@@ -82,19 +79,19 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replie
 /// Checks what 2026-07-28 requires of every request: its capabilities in the body, and headers that
 /// repeat the body (Streamable HTTP: Server Validation).
 pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Replied<()> {
-    if request.meta(CAPABILITIES).is_none_or(|value| !value.get().starts_with('{')) {
-        return Err(lacks(CAPABILITIES));
+    if request.meta(meta::CLIENT_CAPABILITIES).is_none_or(|value| !value.get().starts_with('{')) {
+        return Err(lacks(meta::CLIENT_CAPABILITIES));
     }
     if headers.contains_key(STDIO) {
         return Ok(());
     }
-    let method = text(headers, "mcp-method");
+    let method = text(headers, header::METHOD);
     if method != Some(&request.method) {
         return Err(mismatch("Mcp-Method", method, &request.method));
     }
     let subject = NAMED.iter().find(|(method, _)| *method == request.method);
     if let Some(subject) = subject.and_then(|(_, key)| request.string(key)) {
-        let name = text(headers, "mcp-name");
+        let name = text(headers, header::NAME);
         if name.and_then(decoded).as_deref() != Some(&subject) {
             return Err(mismatch("Mcp-Name", name, &subject));
         }
@@ -115,7 +112,7 @@ pub(super) fn check_params(
         None => Ok(()),
         Some(name) => {
             let message = format!("Header mismatch: {name} does not repeat its argument");
-            Err(RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message))
+            Err(RpcError::new(StatusCode::BAD_REQUEST, error_code::HEADER_MISMATCH, message))
         }
     }
 }
@@ -131,7 +128,7 @@ fn single_value(headers: &HeaderMap, name: &str) -> Option<String> {
 /// The error for a request without this member of `_meta`.
 fn lacks(member: &str) -> RpcError {
     let message = format!("`params._meta` must have `{member}`.");
-    RpcError::new(StatusCode::BAD_REQUEST, codes::INVALID_PARAMS, message)
+    RpcError::new(StatusCode::BAD_REQUEST, error_code::INVALID_PARAMS, message)
 }
 
 fn mismatch(name: &str, header: Option<&str>, body: &str) -> RpcError {
@@ -140,7 +137,7 @@ fn mismatch(name: &str, header: Option<&str>, body: &str) -> RpcError {
         None => format!("the header {name} is missing, and the body says `{body}`"),
     };
     let message = format!("Header mismatch: {why}");
-    RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message)
+    RpcError::new(StatusCode::BAD_REQUEST, error_code::HEADER_MISMATCH, message)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -174,9 +171,10 @@ mod tests {
 
     #[test]
     fn a_request_says_which_revision_it_is_of() {
-        let meta =
-            |more: &str| format!(r#"{{"name":"é","_meta":{{"{VERSION}":"2026-07-28"{more}}}}}"#);
-        let whole = meta(&format!(r#","{CAPABILITIES}":{{}}"#));
+        let params = |more: &str| {
+            format!(r#"{{"name":"é","_meta":{{"{}":"2026-07-28"{more}}}}}"#, meta::REVISION)
+        };
+        let whole = params(&format!(r#","{}":{{}}"#, meta::CLIENT_CAPABILITIES));
         let version = ("mcp-protocol-version", STATELESS);
         let method = ("mcp-method", "tools/call");
         let name = ("mcp-name", "=?base64?w6k=?=");
@@ -188,7 +186,7 @@ mod tests {
             (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}"#, &[version], "-32020"),
             (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}"#, &[], "-32022"),
             ("{}", &[version, method], "-32602"),
-            (&*meta(""), &[version, method, name], "-32602"),
+            (&*params(""), &[version, method, name], "-32602"),
             (&*whole, &[method, name], "-32020"),
             (&*whole, &[("mcp-protocol-version", "2025-06-18"), method, name], "-32020"),
             (&*whole, &[version, name], "-32020"),

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use url::form_urlencoded;
 
-use super::message::{Replied, RpcError, codes};
+use super::message::{Replied, RpcError};
 use super::{Api, App, proxy};
+use crate::model::mcp::error_code;
 use crate::model::spec::InjectError;
 use crate::model::{BackendName, FeatureView, Offer, Rights};
 
@@ -94,7 +95,7 @@ fn unknown(name: String, offer: &Offer) -> RpcError {
     let data = json!({ "candidates": candidates }).to_string();
     let why = InjectError::UnknownBackend { name, candidates };
     let message = format!("{why}. It may use: {list}.");
-    let error = RpcError::new(StatusCode::BAD_REQUEST, codes::INVALID_PARAMS, message);
+    let error = RpcError::new(StatusCode::BAD_REQUEST, error_code::INVALID_PARAMS, message);
     RpcError { data: Some(data), ..error }
 }
 
