@@ -27,7 +27,7 @@ mod written;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
@@ -225,8 +225,10 @@ impl App {
 
     /// The operator, for requests that name no app: it may see everything. No configured app can
     /// have this name.
-    pub fn operator() -> Self {
-        Self { approves: true, ..Self::named(OPERATOR) }
+    pub fn operator() -> Arc<Self> {
+        static APP: LazyLock<Arc<App>> =
+            LazyLock::new(|| Arc::new(App { approves: true, ..App::named(OPERATOR) }));
+        Arc::clone(&APP)
     }
 
     /// Whether it is [`Self::operator`].

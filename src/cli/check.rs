@@ -376,7 +376,7 @@ fn secured(tls: &Option<Tls>) -> Member {
 /// whether the server gets a client certificate.
 fn tls_plan(tls: &Option<Tls>) -> Option<Value> {
     let tls = tls.as_ref()?;
-    let (authorities, shows) = (tls.authorities(), tls.shows_certificate());
+    let (authorities, shows) = (tls.authority_count(), tls.shows_certificate());
     Some(json!({ "authorities": authorities, "showsCertificate": shows }))
 }
 

@@ -26,7 +26,9 @@ use crate::backend::turns::{Rank, StartKeys, Turns};
 use crate::backend::{Dial, LiveRedaction, mcp, peer};
 use crate::config::{
     A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target, Unresolved,
+    Written,
 };
+use crate::http_client::address::shown;
 use crate::journal::Journal;
 use crate::logins::{LoginSettings, Logins};
 use crate::model::offer::Source;
@@ -390,7 +392,12 @@ pub(super) async fn inner_listener() -> io::Result<(TcpListener, Url)> {
     Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
 }
 
-/// How the bridge reaches a backend, without secrets.
+/// How the bridge reaches a backend. Of a text with references counts what they lead to: with
+/// another value of a variable, the same text is another peer.
+///
+/// The hash of this is on disk and in the journal. Text that changes here, or in the `Debug` of a
+/// card's source, makes another peer of each backend: its catalog is fetched again, and calls that
+/// are open at the upgrade are not resumed.
 fn endpoint(target: &Target) -> String {
     match target {
         // In another directory, the same command may be another server.
@@ -398,19 +405,43 @@ fn endpoint(target: &Target) -> String {
             format!("{command} {args:?} in {}", cwd.display())
         }
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
-        Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),
+        Target::Mcp(Mcp::Http { url, socket, .. }) => match socket {
+            Some(socket) if has_reference(url) => format!("unix:{}", socket.display()),
+            _ => address(url),
+        },
         // Another address may be another agent, whatever the card is.
-        Target::A2a(A2a { card, endpoint: Some(url), .. }) => format!("{card:?} at {url:?}"),
-        Target::A2a(agent) => format!("{:?}", agent.card),
+        Target::A2a(A2a { card, endpoint, .. }) => {
+            let card_text = match card {
+                CardSource::Base(url) | CardSource::Url(url) if has_reference(url) => address(url),
+                card => format!("{card:?}"),
+            };
+            match endpoint {
+                Some(url) => format!("{card_text} at {:?}", address(url)),
+                None => card_text,
+            }
+        }
         Target::Local(Local { action: Action::Http { method, url, .. }, .. }) => {
-            format!("{method} {url}")
+            format!("{method} {}", address(url))
         }
         Target::Local(Local { action: Action::Command(program), .. }) => {
-            format!("local {} {:?}", program.command, program.args)
+            let Program { command, args, cwd, .. } = program;
+            match cwd {
+                Some(cwd) => format!("local {command} {args:?} in {}", cwd.display()),
+                None => format!("local {command} {args:?}"),
+            }
         }
         Target::Local(Local { action: Action::Internal, .. }) => "internal".to_owned(),
         Target::Unresolved(_) => "unresolved".to_owned(),
     }
+}
+
+fn has_reference(url: &Written<Url>) -> bool {
+    url.to_string().contains("${")
+}
+
+/// The address of a peer, without a user, a password or a query where they may be secrets.
+fn address(url: &Written<Url>) -> String {
+    if has_reference(url) { shown(url) } else { url.to_string() }
 }
 
 /// The backend as an offer needs it, before its peer has been reached.
@@ -439,3 +470,6 @@ pub(crate) fn source(backend: &Backend) -> Source {
         review: Arc::default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

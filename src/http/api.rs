@@ -222,7 +222,7 @@ impl Api {
                 let app = self.runs.calls.app(&name.as_str().into());
                 app.ok_or_else(|| self.no_app(&name))?
             }
-            None if caller.is_operator && shows_no_token => Arc::new(App::operator()),
+            None if caller.is_operator && shows_no_token => App::operator(),
             None => Arc::clone(&caller.app),
         };
         Ok(Caller { app, ..caller.clone() })

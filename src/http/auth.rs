@@ -260,7 +260,7 @@ impl Authenticator {
             Err(AuthRefusal::NoToken)
                 if access.takes_operator() && self.shows_operator(request.headers()) =>
             {
-                let caller = Caller::app(Arc::new(App::operator()), None);
+                let caller = Caller::app(App::operator(), None);
                 Ok(Some(Caller { is_operator: true, ..caller }))
             }
             Err(AuthRefusal::NoToken) => match self.session_caller(access, request, client) {
@@ -450,7 +450,7 @@ impl Authenticator {
     /// the operator.
     pub fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
         if token == self.operator {
-            return Some(Arc::new(App::operator()));
+            return Some(App::operator());
         }
         holder(&self.settings(), token).filter(|app| !needs_certificate(app, client))
     }

@@ -24,5 +24,27 @@ pub fn shown(url: &Url) -> String {
     }
     let path = url.path();
     let query = if url.query().is_some() { "?…" } else { "" };
-    format!("{}{path}{query}", url.origin().ascii_serialization())
+    let (scheme, host) = (url.scheme(), url.host_str().unwrap_or_default());
+    match url.port() {
+        Some(port) => format!("{scheme}://{host}:{port}{path}{query}"),
+        None => format!("{scheme}://{host}{path}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_shown_without_its_secrets() {
+        for (url, expected) in [
+            ("https://u:p@acme.example:8443/a?key=1#f", "https://acme.example:8443/a?…"),
+            ("https://acme.example:443/", "https://acme.example/"),
+            ("https://[::1]:8443/a", "https://[::1]:8443/a"),
+            ("myapp://auth.acme/authorize", "myapp://auth.acme/authorize"),
+            ("data:text/plain,hunter2", "data:…"),
+        ] {
+            assert_eq!(shown(&Url::parse(url).unwrap()), expected);
+        }
+    }
 }

@@ -17,7 +17,7 @@ const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254
 /// The suffix that marks a refused address: [`Names`] does not look such a name up.
 const REFUSED: &str = ".refused.invalid";
 
-/// Whether `address` is link-local, in any form in which IPv6 embeds IPv4.
+/// Whether `address` is link-local, also where an IPv6 address embeds the IPv4 one.
 pub fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -29,12 +29,19 @@ pub fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that `address` embeds: mapped, compatible, or with the well-known prefix of
-/// NAT64 (RFC 4291, 2.5.5; RFC 6052, 2.1).
+/// The IPv4 address that `address` embeds: mapped or compatible (RFC 4291, 2.5.5), with the
+/// prefixes of NAT64 (RFC 6052, 2.1; RFC 8215), or by 6to4 (RFC 3056, 2).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let octets = address.octets();
     match address.segments() {
-        [0, 0, 0, 0, 0, 0 | 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => {
-            let [.., a, b, c, d] = address.octets();
+        [0, 0, 0, 0, 0, 0 | 0xffff, _, _]
+        | [0x64, 0xff9b, 0, 0, 0, 0, _, _]
+        | [0x64, 0xff9b, 1, _, _, _, _, _] => {
+            let [.., a, b, c, d] = octets;
+            Some(Ipv4Addr::new(a, b, c, d))
+        }
+        [0x2002, ..] => {
+            let [_, _, a, b, c, d, ..] = octets;
             Some(Ipv4Addr::new(a, b, c, d))
         }
         _ => None,
@@ -47,7 +54,8 @@ pub fn names_link_local(url: &Url) -> bool {
     address(url).is_some_and(is_link_local)
 }
 
-/// Whether `url` itself names this machine: one of its own addresses, or `localhost`.
+/// Whether `url` itself names this machine: by a loopback or an unspecified address, or as
+/// `localhost`. Its addresses in networks are not known here.
 pub fn names_this_machine(url: &Url) -> bool {
     match url.domain().map(|name| name.trim_end_matches('.')) {
         Some(name) => name == "localhost" || name.ends_with(".localhost"),
@@ -146,6 +154,8 @@ mod tests {
             ("::ffff:169.254.169.254", true),
             ("::169.254.169.254", true),
             ("64:ff9b::169.254.169.254", true),
+            ("64:ff9b:1:7f00::169.254.169.254", true),
+            ("2002:a9fe:a9fe::1", true),
             ("fd00:ec2::254", true),
             ("169.253.255.255", false),
             ("10.0.0.1", false),
@@ -155,6 +165,7 @@ mod tests {
             ("fd00:ec2::253", false),
             ("fec0::1", false),
             ("64:ff9b::10.0.0.1", false),
+            ("2002:a00:1::1", false),
         ] {
             assert_eq!(is_link_local(text.parse().unwrap()), expected, "{text}");
         }

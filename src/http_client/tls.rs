@@ -3,7 +3,9 @@
 //!
 //! Must not: read files, or show a key.
 
-use reqwest::{ClientBuilder, Identity};
+use std::sync::Arc;
+
+use reqwest::ClientBuilder;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier as _};
 use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
@@ -19,14 +21,22 @@ use crate::tls::certificate::read_pem;
 use crate::tls::verifier;
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
-/// bytes.
+/// certificates and the same key.
 #[derive(Clone, PartialEq, Eq, derive_more::Debug)]
-#[debug("Tls {{ authorities: {:?}, identity: {} }}", self.authorities(), self.shows_certificate())]
+#[debug("Tls {{ authorities: {:?}, identity: {} }}", self.authority_count(), self.shows_certificate())]
 pub struct Tls {
-    /// The only trusted authorities, as DER; `None` means the machine's.
-    authorities: Option<Vec<CertificateDer<'static>>>,
-    /// The bridge's certificates and key for the server, as PEM.
-    identity: Option<String>,
+    /// The only trusted authorities; `None` means the machine's.
+    trusted: Option<Vec<CertificateDer<'static>>>,
+    /// The bridge's certificate and key for the server.
+    identity: Option<Arc<Identity>>,
+}
+
+/// A certificate with those that lead to its authority, and its key. They are read once: what was
+/// checked is what is used.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
 }
 
 /// Why the files of a server's TLS cannot be used.
@@ -43,17 +53,17 @@ impl Tls {
         authorities: Option<&str>,
         identity: Option<(&str, &str)>,
     ) -> Result<Self, TlsFlaw> {
-        let authorities = authorities.map(self::authorities).transpose()?;
-        if let Some((certificate, key)) = identity {
-            check_pair(certificate, key)?;
-        }
-        let identity = identity.map(|(certificate, key)| format!("{certificate}\n{key}"));
-        Ok(Self { authorities, identity })
+        let trusted = authorities.map(read_authorities).transpose()?;
+        let identity = match identity {
+            Some((certificate, key)) => Some(Arc::new(Identity::read(certificate, key)?)),
+            None => None,
+        };
+        Ok(Self { trusted, identity })
     }
 
     /// The number of authorities that replace the machine's; `None` if the machine's are trusted.
-    pub fn authorities(&self) -> Option<usize> {
-        self.authorities.as_ref().map(Vec::len)
+    pub fn authority_count(&self) -> Option<usize> {
+        self.trusted.as_ref().map(Vec::len)
     }
 
     /// Whether the server gets a client certificate.
@@ -64,23 +74,13 @@ impl Tls {
     /// The settings for a client that speaks `protocols`, as ALPN names them: the first that the
     /// server speaks.
     pub(super) fn apply(&self, builder: ClientBuilder, protocols: &[&str]) -> ClientBuilder {
-        let Some(authorities) = &self.authorities else {
-            let Some(pem) = &self.identity else { return builder };
-            let identity = Identity::from_pem(pem.as_bytes());
-            return builder.identity(identity.expect("the pair was checked when it was read"));
-        };
-        let mut config = self.identified(trusting(authorities));
+        if self.trusted.is_none() && self.identity.is_none() {
+            return builder;
+        }
+        let settings = tls_settings(Some(self));
+        let mut config = settings.expect("the machine has authorities, or no client can be built");
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_owned()).collect();
         builder.tls_backend_preconfigured(config)
-    }
-
-    /// The settings with the bridge's certificate, if it has one for the server.
-    fn identified(&self, trust: ConfigBuilder<ClientConfig, WantsClientCert>) -> ClientConfig {
-        let Some(pem) = &self.identity else { return trust.with_no_client_auth() };
-        let chain = read_pem(pem).expect("the pair was checked when it was read");
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-            .expect("the pair was checked when it was read");
-        trust.with_client_auth_cert(chain, key).expect("the pair was checked, too")
     }
 }
 
@@ -90,16 +90,18 @@ impl Tls {
 ///
 /// The authorities of this machine cannot be read.
 pub fn tls_settings(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
-    let trust = match tls.and_then(|tls| tls.authorities.as_ref()) {
+    let trust = match tls.and_then(|tls| tls.trusted.as_ref()) {
         Some(authorities) => trusting(authorities),
         None => ClientConfig::builder_with_provider(crate::tls::provider())
             .with_safe_default_protocol_versions()?
             .with_platform_verifier()?,
     };
-    Ok(match tls {
-        Some(tls) => tls.identified(trust),
-        None => trust.with_no_client_auth(),
-    })
+    match tls.and_then(|tls| tls.identity.as_deref()) {
+        Some(Identity { chain, key }) => {
+            trust.with_client_auth_cert(chain.clone(), key.clone_key())
+        }
+        None => Ok(trust.with_no_client_auth()),
+    }
 }
 
 /// The settings of a client that trusts what a file names: authorities, and a server's own
@@ -117,7 +119,8 @@ fn trusting(
     verifier::config(Box::new(move |end_entity, intermediates, name, now| {
         let verdict = authorities.verify_server_cert(end_entity, intermediates, name, &[], now);
         match verdict {
-            // Its time was checked before.
+            // webpki looks at the certificate's time before it looks for its authority. It does not
+            // get to the purposes (EKU) of such a certificate, which the operator has named.
             Err(error) if is_of_authority(&error) && certificates.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -127,7 +130,7 @@ fn trusting(
     }))
 }
 
-fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
+fn read_authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = read_pem(pem).map_err(TlsFlaw::Authority)?;
     for certificate in &certificates {
@@ -138,24 +141,31 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     Ok(certificates)
 }
 
-fn check_pair(certificate: &str, key: &str) -> Result<(), TlsFlaw> {
-    let chain = read_pem(certificate).map_err(TlsFlaw::Certificate)?;
-    if key.contains("ENCRYPTED") {
-        return Err(TlsFlaw::Key("it has a passphrase; use a key without one".to_owned()));
-    }
-    // The original error may quote a piece of the key.
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|_may_tell| TlsFlaw::Key("there is no private key in it".to_owned()))?;
-    match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
-        // `Unknown`: with this kind of key, the library cannot compare them.
-        Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
-        Err(Error::InconsistentKeys(_)) => {
-            Err(TlsFlaw::Key("it is the key of another certificate".to_owned()))
+impl Identity {
+    /// Reads the certificate with its chain, and the first key of `key`, which has to be its own.
+    fn read(certificate: &str, key: &str) -> Result<Self, TlsFlaw> {
+        let chain = read_pem(certificate).map_err(TlsFlaw::Certificate)?;
+        if key.contains("ENCRYPTED") {
+            return Err(TlsFlaw::Key("it has a passphrase; use a key without one".to_owned()));
         }
-        Err(Error::InvalidCertificate(why)) => {
-            Err(TlsFlaw::Certificate(format!("the certificate is bad: {why:?}")))
+        // The original error may quote a piece of the key.
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|_may_tell| TlsFlaw::Key("there is no private key in it".to_owned()))?;
+        let checked =
+            CertifiedKey::from_der(chain.clone(), key.clone_key(), &ring::default_provider());
+        match checked {
+            // `Unknown`: with this kind of key, the library cannot compare them.
+            Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+                Ok(Self { chain, key })
+            }
+            Err(Error::InconsistentKeys(_)) => {
+                Err(TlsFlaw::Key("it is the key of another certificate".to_owned()))
+            }
+            Err(Error::InvalidCertificate(why)) => {
+                Err(TlsFlaw::Certificate(format!("the certificate is bad: {why:?}")))
+            }
+            Err(_may_tell) => Err(TlsFlaw::Key("it is no key that can be used".to_owned())),
         }
-        Err(_may_tell) => Err(TlsFlaw::Key("it is no key that can be used".to_owned())),
     }
 }
 

@@ -21,10 +21,28 @@ const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
 /// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707), and some more that well-known
 /// endpoints name. Other text of theirs is not shown, as it may repeat the request with its
 /// secrets.
-const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_client \
-    unsupported_grant_type invalid_scope invalid_target server_error slow_down \
-    temporarily_unavailable access_denied invalid_client_id bad_client_secret invalid_auth \
-    incorrect_client_credentials invalid_token unsupported_token_type";
+const ERRORS: [&str; 17] = [
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "invalid_target",
+    "server_error",
+    "slow_down",
+    "temporarily_unavailable",
+    "access_denied",
+    "invalid_client_id",
+    "bad_client_secret",
+    "invalid_auth",
+    "incorrect_client_credentials",
+    "invalid_token",
+    "unsupported_token_type",
+];
+
+/// Those of them that pass by themselves, whatever the status says.
+const PASSING: [&str; 3] = ["server_error", "slow_down", "temporarily_unavailable"];
 
 /// The errors about the client itself.
 const ABOUT_CLIENT: [&str; 4] =
@@ -90,6 +108,7 @@ impl Answer<'_> {
         let lifetime = members
             .get("expires_in")
             .and_then(|raw| raw.get().trim_matches('"').parse::<f64>().ok())
+            .filter(|seconds| seconds.is_finite())
             .map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()))
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let refresh_token = self.refresh_token();
@@ -113,7 +132,7 @@ impl Answer<'_> {
     fn refusal(&self) -> TokenRefusal {
         let Self { place, status, headers, body } = *self;
         let word = Members::read(body).ok().and_then(|body| body.string("error"));
-        let oauth_error = ERRORS.split(' ').find(|error| word.as_deref() == Some(*error));
+        let oauth_error = ERRORS.into_iter().find(|error| word.as_deref() == Some(*error));
         let code = status.as_u16();
         let mut text = match oauth_error {
             Some(error) => format!("the token endpoint {place} answered {code} {error}"),
@@ -136,7 +155,8 @@ impl Answer<'_> {
             Some(_) => false,
         };
         let passes = status.is_server_error()
-            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            || oauth_error.is_some_and(|error| PASSING.contains(&error));
         let after =
             http_client::retry_after(headers, clock::now()).map(|after| after.min(LONGEST_AFTER));
         if let Some(after) = after.filter(|after| !after.is_zero()) {
@@ -215,6 +235,8 @@ mod tests {
             ("-1", None),
             ("null", None),
             ("1e300", Some(LONGEST_LIFE.as_secs())),
+            ("\"NaN\"", None),
+            ("\"inf\"", None),
         ] {
             let text = format!(r#"{{"access_token":"t","expires_in":{lifetime}}}"#);
             let issued = granted(&text).issued;
@@ -312,6 +334,20 @@ mod tests {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/html"))]);
         let text = read(200, &headers, "Log in").unwrap_err().error.text;
         assert!(text.contains("web page") && text.contains("`token_url`"), "{text}");
+    }
+
+    #[test]
+    fn refusal_that_names_a_passing_error_passes_whatever_its_status() {
+        for (status, error, expected) in [
+            (400, "temporarily_unavailable", true),
+            (200, "slow_down", true),
+            (503, "invalid_request", true),
+            (400, "invalid_request", false),
+        ] {
+            let body = format!(r#"{{"error":"{error}"}}"#);
+            let refusal = read(status, &HeaderMap::new(), &body).unwrap_err();
+            assert_eq!(refusal.error.passes, expected, "{status} {error}");
+        }
     }
 
     #[test]

@@ -105,8 +105,10 @@ impl Issuer {
             token_url = shown(&endpoint.url),
             "the server says where its tokens are issued"
         );
-        *self.endpoint_state.lock() =
-            EndpointState { endpoint: Some(endpoint.clone()), auth_method };
+        let mut state = self.endpoint_state.lock();
+        // The card may have named one meanwhile, which counts more.
+        let endpoint = state.endpoint.get_or_insert(endpoint).clone();
+        state.auth_method = auth_method;
         Ok((endpoint, auth_method))
     }
 
@@ -183,13 +185,16 @@ impl Issue for Issuer {
         self.endpoint_state.lock().endpoint.is_some()
     }
 
+    /// `Tokens` has one exchange at a time, so that no other changes the method meanwhile. The card
+    /// may name another endpoint ([`Issuer::learn`]), which then stays.
     async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
         let (endpoint, mut auth_method) = self.endpoint(challenge).await?;
         let outcome = self.ask(&endpoint, &mut auth_method).await;
         let mut state = self.endpoint_state.lock();
         state.auth_method = auth_method;
+        // The metadata may name another endpoint by now, and is read again.
         if outcome.is_err() && endpoint.source == EndpointSource::Metadata {
-            state.endpoint = None;
+            state.endpoint.take_if(|known| known.source == EndpointSource::Metadata);
         }
         outcome
     }

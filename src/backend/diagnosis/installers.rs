@@ -10,6 +10,7 @@ use super::paths::{cache_in, npx_cache, path_in};
 use super::signs::{file, has};
 use super::telling_line::{npm_error, plain, telling_line};
 use super::{Cause, Diagnosis, Evidence};
+use crate::config::Program;
 
 /// Errors of TLS, in the words of Node.js, Python and rustls.
 const UNTRUSTED: [&str; 9] = [
@@ -73,7 +74,8 @@ pub(super) fn installer(evidence: &Evidence<'_>, lines: &[String]) -> Option<Dia
 /// certificate: a person who read only the first would look for a proxy.
 fn failed_request(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
     npm(evidence, lines).or_else(|| {
-        if !lines.iter().any(|line| asks_registry(line)) {
+        let starts_installer = is_installer(evidence.program);
+        if !lines.iter().any(|line| asks_registry(line, starts_installer)) {
             return None;
         }
         if lines.iter().any(|line| is_untrusted(line)) {
@@ -82,6 +84,15 @@ fn failed_request(evidence: &Evidence<'_>, lines: &[String]) -> Option<Cause> {
         // The network first: without it, pip says that there is no matching distribution.
         lines.iter().find_map(|line| unreached(evidence, line, true))
     })
+}
+
+/// Whether the command is one that installs what it starts.
+fn is_installer(program: &Program) -> bool {
+    const INSTALLERS: [&str; 14] = [
+        "npx", "npm", "pnpm", "yarn", "bun", "bunx", "deno", "uvx", "uv", "pipx", "pip", "docker",
+        "podman", "nerdctl",
+    ];
+    program.command.rsplit('/').next().is_some_and(|name| INSTALLERS.contains(&name))
 }
 
 /// Whether `line` says that a certificate is not trusted.
@@ -100,20 +111,20 @@ fn certificate_line(telling: Option<String>, lines: &[String]) -> Option<String>
 
 /// Whether `line` tells of a request to a registry. Its host is no sign, as each installation may
 /// have another.
-fn asks_registry(line: &str) -> bool {
-    const WORDS: [&str; 8] = [
+fn asks_registry(line: &str, starts_installer: bool) -> bool {
+    const WORDS: [&str; 6] = [
         // The index of Python's registries, and the files behind it.
         "/simple/",
         ".whl",
         "failed to fetch",
         "failed to download",
         "could not fetch url",
-        "registry",
-        // Docker's registries.
-        "/v2/",
         "error response from daemon",
     ];
+    // In the words of another program, a registry may be one of schemas, and `/v2/` any API.
+    const OF_INSTALLERS: [&str; 2] = ["registry", "/v2/"];
     WORDS.iter().any(|words| has(line, &[words]))
+        || starts_installer && OF_INSTALLERS.iter().any(|words| has(line, &[words]))
 }
 
 /// The cause of a failed connection, if `line` tells of one.

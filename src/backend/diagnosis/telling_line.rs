@@ -5,12 +5,8 @@
 
 use std::path::PathBuf;
 
-/// What a program writes around the line that says it.
-const FRAMES: [&str; 12] = [
-    "at ",
-    "file \"",
-    "^",
-    "~",
+/// How the lines begin that a program writes around the one that says it.
+const FRAMES: [&str; 8] = [
     "node.js v",
     "throw ",
     "node:",
@@ -44,7 +40,7 @@ const NPM_ASIDES: [&str; 18] = [
 ];
 
 /// How the lines begin in which installers tell of their progress.
-const PROGRESS: [&str; 15] = [
+const PROGRESS: [&str; 14] = [
     "resolved ",
     "prepared ",
     "installed ",
@@ -55,7 +51,6 @@ const PROGRESS: [&str; 15] = [
     "building ",
     "built ",
     "updating ",
-    "unable to find image ",
     "digest: ",
     "status: downloaded",
     "saved lockfile",
@@ -106,13 +101,11 @@ pub(super) fn telling_line(lines: &[String]) -> Option<String> {
 /// `line` without the codes of a terminal (the log has escaped them), and without the margin or the
 /// box that Python's tools draw around errors.
 pub(super) fn plain(line: &str) -> String {
-    const ESCAPE: &str = "\\u{1b}[";
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
-    while let Some((before, after)) = rest.split_once(ESCAPE) {
+    while let Some((before, after)) = rest.split_once("\\u{1b}") {
         text.push_str(before);
-        let code = after.find(|c: char| !c.is_ascii_digit() && c != ';');
-        rest = code.and_then(|end| after.get(end + 1..)).unwrap_or_default();
+        rest = after_sequence(after);
     }
     text.push_str(rest);
     if let Some(boxed) = text.trim_start().strip_prefix("│ ") {
@@ -120,6 +113,19 @@ pub(super) fn plain(line: &str) -> String {
     }
     let inner = text.trim_start().strip_prefix("| ");
     inner.unwrap_or(&text).trim_end().to_owned()
+}
+
+/// What follows the control sequence at the start of `text`, whose escape is gone (ECMA-48, 5.4 and
+/// 8.3.89): of a colour or the cursor, or a title, which ends with a bell.
+fn after_sequence(text: &str) -> &str {
+    if let Some(sequence) = text.strip_prefix('[') {
+        let last = sequence.find(|c: char| !(' '..='?').contains(&c));
+        return last.and_then(|last| sequence.get(last + 1..)).unwrap_or_default();
+    }
+    if let Some(title) = text.strip_prefix(']') {
+        return title.split_once("\\u{7}").map_or("", |(_, rest)| rest);
+    }
+    text
 }
 
 /// Whether `line` is more than decoration, and more than an installer's progress.
@@ -133,15 +139,17 @@ fn is_said(line: &str) -> bool {
         && !npm_error(line).is_some_and(is_npm_aside)
         && !image_layer
         && !is_progress(&text)
+        && !is_frame(line)
         && (node || !FRAMES.iter().any(|frame| text.starts_with(frame)))
 }
 
 /// Whether `text`, in lower case, only tells how far an installer is.
 fn is_progress(text: &str) -> bool {
-    let tells_failure = text.contains("fail") || text.contains("error");
     text.starts_with("npm warn")
         || text.starts_with("npm notice")
-        || !tells_failure && PROGRESS.iter().any(|start| text.starts_with(start))
+        // Docker, before it pulls the image.
+        || text.starts_with("unable to find image ")
+        || !has_word(text) && PROGRESS.iter().any(|start| text.starts_with(start))
 }
 
 /// Whether `line` begins the help of a program.
@@ -293,4 +301,41 @@ fn resolver(lines: &[String]) -> Option<String> {
 /// The last line with a word for a failure.
 fn with_words(lines: &[String]) -> Option<String> {
     lines.iter().rev().find(|line| is_said(line) && has_word(line)).map(|line| whole(lines, line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(lines: &[&str]) -> Option<String> {
+        telling_line(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn line_that_begins_like_a_frame_or_progress_is_told_if_it_is_none() {
+        for line in [
+            "At least one of --token or --user must be given",
+            "~/.aws/credentials: not found",
+            "File \"config.json\" not found",
+            "Resolved config: missing API_KEY",
+            "Downloaded file is invalid",
+        ] {
+            assert_eq!(told(&["starting", line]).as_deref(), Some(line));
+        }
+        for aside in ["    at main (index.js:1:2)", "    ^^^^", "Resolved 12 packages in 3ms"] {
+            assert_eq!(told(&[aside]), None, "{aside}");
+        }
+    }
+
+    #[test]
+    fn control_sequences_of_a_terminal_are_left_out() {
+        for (line, expected) in [
+            ("\\u{1b}[31;1merror\\u{1b}[0m: x", "error: x"),
+            ("\\u{1b}[?25hError: bad key", "Error: bad key"),
+            ("\\u{1b}]0;a title\\u{7}Error: bad key", "Error: bad key"),
+            ("\\u{1b}[?25", ""),
+        ] {
+            assert_eq!(plain(line), expected);
+        }
+    }
 }

@@ -23,10 +23,9 @@ const LIVED: Duration = Duration::from_secs(10);
 pub(super) async fn for_changes(rpc: Arc<Rpc>) {
     let backend = &rpc.backend;
     let mut backoff = Backoff::for_connections();
-    let mut has_listened = false;
     while !rpc.ended.is_cancelled() {
         let start = Instant::now();
-        match subscribe(&rpc, &mut has_listened).await {
+        match subscribe(&rpc).await {
             Ok(Err(error)) if error.code == ErrorCode::METHOD_NOT_FOUND.0 => {
                 tracing::debug!(%backend, "the server has no subscriptions; only the timer refreshes");
                 return;
@@ -45,8 +44,8 @@ pub(super) async fn for_changes(rpc: Arc<Rpc>) {
 }
 
 /// Subscribes, and follows the subscription to its end. Notifications of changes come to the
-/// connection, as all do. `has_listened` says whether there was a subscription before.
-async fn subscribe(rpc: &Arc<Rpc>, has_listened: &mut bool) -> Result<Reply, Unanswered> {
+/// connection, as all do.
+async fn subscribe(rpc: &Arc<Rpc>) -> Result<Reply, Unanswered> {
     let request = Arc::new(OpenRequest::new(rpc.next_id(), method::LISTEN, Kind::Aside));
     let filter = SubscriptionFilter::builder()
         .tools_list_changed()
@@ -60,13 +59,8 @@ async fn subscribe(rpc: &Arc<Rpc>, has_listened: &mut bool) -> Result<Reply, Una
         tokio::select! {
             biased;
             end = &mut subscription => return end,
-            () = rpc.subscribed.notified() => {
-                if *has_listened {
-                    // A change between the two streams would be lost, so refresh.
-                    rpc.changed.notify_one();
-                }
-                *has_listened = true;
-            }
+            // A change since the catalog was read, before this stream began, would be lost.
+            () = rpc.subscribed.notified() => rpc.changed.notify_one(),
         }
     }
 }

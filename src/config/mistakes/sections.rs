@@ -233,6 +233,10 @@ pub fn user_twice(uid: impl Display) -> MistakeText {
     MistakeText::new(format!("the user {uid} is here twice"), "remove one")
 }
 
+pub fn san_twice() -> MistakeText {
+    MistakeText::new("this name is here twice", "remove one")
+}
+
 pub fn user_of_another(uid: impl Display, name: impl Display) -> MistakeText {
     MistakeText::new(
         format!("the user {uid} is the app `{name}` already"),

@@ -82,7 +82,7 @@ impl Validator<'_> {
             let mut rights = self.rights(app.backends.as_ref(), app.tools.as_ref(), backends);
             rights.offer = app.offer.as_ref().map(|at| at.value);
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
+            let certificate = app.cert.as_ref().map(|at| self.app_certificates(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
                 self.missing::<()>(*node, mistakes::no_app_token(name));
                 continue;
@@ -174,8 +174,13 @@ impl Validator<'_> {
         fields.nth(2)?.parse().ok()
     }
 
-    /// Reads the certificate names of the app with these keys.
-    fn app_names(&self, at: &List<String>, listen: Option<&Listen>, apps: &[App]) -> Vec<San> {
+    /// Reads the names in an app's certificate.
+    fn app_certificates(
+        &self,
+        at: &List<String>,
+        listen: Option<&Listen>,
+        apps: &[App],
+    ) -> Vec<San> {
         if listen.is_some_and(|listen| !takes_certificates(listen)) {
             self.error(at.node.key(), mistakes::no_client_ca());
         }
@@ -189,10 +194,14 @@ impl Validator<'_> {
                     continue;
                 }
             };
-            let others =
+            let other =
                 apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
-            if let Some(other) = others {
+            if let Some(other) = other {
                 self.error(*node, mistakes::same_san(&other.name));
+            }
+            if names.contains(&name) {
+                self.error(*node, mistakes::san_twice());
+                continue;
             }
             names.push(name);
         }

@@ -160,14 +160,15 @@ struct Feed {
 impl Api {
     /// The events that the caller may see, from now on.
     pub(super) fn events(&self, incoming: &ApiRequest) -> HandlerResult {
+        let caller = self.viewer(incoming)?;
         // The first poll is due at once. A stream begins with the present state, not with that of
         // another stream. It is written here, in the turn of the app.
-        self.looks.look(self, &incoming.caller, Duration::ZERO);
+        self.looks.look(self, &caller, Duration::ZERO);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
             sight: Sight::new(&self.runs, &incoming.caller, incoming.request.headers()),
-            caller: incoming.caller.clone(),
+            caller,
             changes: self.runs.calls.changes.subscribe(),
             ready: VecDeque::new(),
             daemon: Digest::default(),
@@ -250,8 +251,8 @@ impl Feed {
     /// if the app is not configured any more.
     async fn look(&mut self) -> Option<()> {
         // The operator is no app, so a reload cannot remove it.
-        if let Some(app) = self.caller.sees() {
-            self.caller.app = self.api.runs.calls.app(app)?;
+        if !self.caller.app.is_operator() {
+            self.caller.app = self.api.runs.calls.app(&self.caller.app.name)?;
         }
         let look = match self.api.looks.fresh(&self.caller) {
             Some(look) => look,

@@ -423,7 +423,9 @@ impl Api {
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         if let Some(limit) = parameter(request, "limit") {
-            let limit = limit.parse().map_err(|_bad| bad_request("`limit` is no number."))?;
+            let limit = limit
+                .parse()
+                .map_err(|_bad| bad_request("`limit` has to be a whole number, 0 or more."))?;
             calls.truncate(limit);
         }
         let shown_calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::new).collect();

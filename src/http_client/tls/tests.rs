@@ -57,3 +57,23 @@ fn the_same_files_are_the_same_and_a_key_is_not_shown() {
     // It makes a client.
     drop(super::super::with_tls(&both()));
 }
+
+/// A bundle may hold what is neither a certificate nor the key, such as an earlier key. What was
+/// checked is what is used, so that no client panics over the rest.
+#[test]
+fn bundle_with_other_sections_makes_a_client() {
+    let public = "-----BEGIN PUBLIC KEY-----\naGk=\n-----END PUBLIC KEY-----\n";
+    let bundles = [format!("{public}{CLIENT}"), format!("{SERVER}{CLIENT}")];
+    for (bundle, authorities) in
+        bundles.iter().flat_map(|bundle| [(bundle, None), (bundle, Some(SERVER))])
+    {
+        let certificate = if bundle.starts_with(public) { bundle } else { CLIENT };
+        let tls = Tls::read(authorities, Some((certificate, CLIENT))).unwrap();
+        drop(super::super::with_tls(&tls));
+    }
+    // The certificate's file still has the key of another one, in front.
+    let server_key = SERVER.split_at(SERVER.find("-----BEGIN PRIVATE KEY").unwrap()).1;
+    let certificate = format!("{server_key}{CLIENT}");
+    drop(super::super::with_tls(&Tls::read(None, Some((&certificate, CLIENT))).unwrap()));
+    drop(super::super::with_tls(&Tls::read(Some(SERVER), Some((&certificate, CLIENT))).unwrap()));
+}

@@ -317,7 +317,9 @@ impl Answering {
         match (next, &self.era) {
             (Next::Progress(params), _) if !self.token.is_empty() => self.progress_event(&params),
             (Next::Question(Question { params, answer, .. }), Era::Session(session)) => {
-                let id = session.ask(&self.id, answer);
+                let Some(id) = session.ask(&self.id, answer) else {
+                    return Bytes::from_static(super::PING);
+                };
                 let params = form::trimmed(params.get(), &form::QUESTION);
                 let method = method::ELICIT;
                 super::event(&format!(

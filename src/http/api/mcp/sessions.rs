@@ -33,8 +33,8 @@ const QUESTIONS: usize = 64;
 /// How many cancellations of calls are remembered that have not come yet.
 const EARLY: usize = 64;
 
-/// How often those of all apps are looked at that nothing uses. A look at each `initialize` would
-/// hold up the requests of all clients: there may be tens of thousands.
+/// How often the sessions of all apps are searched for unused ones. A search at each `initialize`
+/// would hold up the requests of all clients: there may be tens of thousands.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
 
 /// All sessions, and the calls of clients without one that wait for an answer.
@@ -193,16 +193,16 @@ impl Session {
     }
 
     /// Notes a question during the call of the request `call`; returns the id of the request for
-    /// the client, as JSON.
-    pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> String {
-        let id = format!("\"{}\"", random::unguessable().simple());
+    /// the client, as JSON. `None` if as many as may be are open: a person may be answering those.
+    /// The server of the new one is told that the user cancels.
+    pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> Option<String> {
         let mut state = self.state.lock();
         if state.questions.len() == QUESTIONS {
-            // Their servers are told that the user cancels.
-            state.questions.clear();
+            return None;
         }
+        let id = format!("\"{}\"", random::unguessable().simple());
         state.questions.insert(id.clone(), AwaitedAnswer { call: call.into(), answer });
-        id
+        Some(id)
     }
 
     /// Takes the client's answer to the request `id`. Without a result, the client has refused: the
@@ -324,6 +324,24 @@ mod tests {
         assert!(session.begin_call("1").unwrap().is_cancelled());
         session.end_call("1");
         assert!(!session.begin_call("1").unwrap().is_cancelled(), "it counts once");
+    }
+
+    #[test]
+    fn question_beyond_the_limit_leaves_the_open_ones() {
+        let sessions = McpSessions::default();
+        let app = AppName::from("a");
+        let session = sessions.get(&begin(&sessions, &app).unwrap(), &app).unwrap();
+        let ask = || {
+            let (sender, answer) = oneshot::channel();
+            (session.ask("1", sender), answer)
+        };
+        let mut open: Vec<_> = (0..QUESTIONS).map(|_| ask()).collect();
+        let (id, mut refused) = ask();
+        assert!(id.is_none() && refused.try_recv().is_err(), "its server is told at once");
+        let (id, mut first) = open.swap_remove(0);
+        let result = RawValue::from_string("{}".to_owned()).unwrap();
+        session.answer(&id.unwrap(), Some(&result));
+        assert_eq!(first.try_recv().unwrap().get(), "{}");
     }
 
     #[test]
