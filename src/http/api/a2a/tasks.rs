@@ -19,9 +19,10 @@ use crate::backend::peer::ReadPermission;
 use crate::backend::{
     AgentEvent, AgentResult, CallError, RelayOperation, RelayReply, RelayRequest,
 };
+use crate::calls::Reloads;
 use crate::http::Body;
 use crate::model::json::quoted;
-use crate::model::{AppName, Members};
+use crate::model::{AppName, Ending, Members};
 use crate::run_store::{AgentThing, Whose};
 
 /// How many tasks one request for a list asks the agent for, and how many bytes of them it answers
@@ -78,11 +79,8 @@ impl Client {
             return reply::failure(&self.form, error, true);
         }
         let form = self.form.clone();
-        let mut items = self.subscription(task).await;
-        match items.next().await {
-            Some(first) => reply::events_after(form, first, items),
-            None => reply::events(form, items),
-        }
+        let items = self.clone().subscription(task).await;
+        reply::stream_of(form, self.while_permitted(items)).await
     }
 
     /// The events of a task of the app.
@@ -136,6 +134,39 @@ impl Client {
         reply.await.map_err(|failure| FrontError::not_relayed(&failure))
     }
 
+    /// `items` until a reload takes the agent away from the app. A client that may no longer ask for
+    /// its task must not go on reading about it.
+    pub(super) fn while_permitted(
+        self,
+        items: BoxStream<'static, Item>,
+    ) -> BoxStream<'static, Item> {
+        let reloads = self.api.runs.calls.reloads();
+        let permitted = stream::unfold(Some((self, items, reloads)), |open| async {
+            let (client, mut items, mut reloads) = open?;
+            let next = tokio::select! {
+                biased;
+                refusal = client.refusal_by_reload(&mut reloads) => Some(Item::Failed(refusal)),
+                item = items.next() => item,
+            };
+            let item = next?;
+            let is_end = matches!(item, Item::Failed(_));
+            Some((item, if is_end { None } else { Some((client, items, reloads)) }))
+        });
+        permitted.boxed()
+    }
+
+    /// Waits until a reload refuses the agent to the app.
+    async fn refusal_by_reload(&self, reloads: &mut Reloads) -> FrontError {
+        loop {
+            if let Err(refusal) = self.api.runs.calls.may_ask(&self.app, &self.agent.route) {
+                let why = refusal.for_model(&self.agent.name);
+                let ended = "The stream ends here; the agent's task is not cancelled.";
+                return FrontError::ended(Ending::Denied, &format!("{why} {ended}"));
+            }
+            reloads.next().await;
+        }
+    }
+
     /// Whether the app may ask the agent, at each moment of asking.
     fn permission(&self) -> ReadPermission {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), Arc::clone(&self.app));
@@ -159,7 +190,10 @@ impl Client {
     }
 
     async fn task_list(&self, params: &ListParams) -> Result<String, FrontError> {
-        let own = self.api.runs.tasks_of_agent(&self.agent.name, &self.app.name);
+        let (runs, agent, app) = (&self.api.runs, &self.agent.name, &self.app.name);
+        let learnt = runs.learn_tasks_of_agent(agent, app).await;
+        learnt.map_err(|_away| FrontError::busy(runs.reason_unkept()))?;
+        let own = runs.tasks_of_agent(agent, app);
         let begin = match &params.page_token {
             None => 0,
             Some(last) => {
@@ -232,6 +266,10 @@ fn about(
                     Item::Failed(FrontError::other_task())
                 }
                 Ok(reply) => Item::counted(reply, &app).await,
+                Err(CallError::NotRead(why)) => Item::Failed(FrontError::internal(format!(
+                    "The bridge reads no more of this stream: {why}. The task goes on. Ask for it, \
+                     or subscribe to it again."
+                ))),
                 Err(_broken) => Item::Failed(FrontError::busy(
                     "The agent's stream broke off. Ask for the task, or subscribe to it again.",
                 )),
