@@ -335,7 +335,7 @@ impl Runtime {
         let work = async move |start: Arc<RequestStart>| {
             // At once, and not with the dispatch: no runtime has to send a call again, so that after
             // a crash the record is all that is left to answer it by.
-            start.begin().await.map_err(|_| NotAnswered::Unwritable)?;
+            start.begin().await.map_err(|_not_recorded| NotAnswered::Unwritable)?;
             Ok(maker.make(&wire, route, call, run).await)
         };
         let answer = self.runs.calls.once(key.clone(), record, work);

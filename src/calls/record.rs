@@ -99,11 +99,7 @@ impl CallRecorder {
     }
 
     /// The recorder of a call by hand, which is a part of `requests`.
-    pub fn by_hand(
-        keeping: Keeping,
-        call: &CallRequest,
-        requests: Vec<Arc<RequestStart>>,
-    ) -> Self {
+    pub fn by_hand(keeping: Keeping, call: &CallRequest, requests: Vec<Arc<RequestStart>>) -> Self {
         let tool_use = call.tool_use.clone();
         let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.

@@ -226,7 +226,9 @@ impl AgentEvents {
     async fn next(&mut self) -> A2aResult<Option<Next>> {
         let piece = self.events.next_piece().await?;
         if self.events.given_out() > MAX_REPLY {
-            return Err(CallError::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: None }).into());
+            return Err(
+                CallError::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: None }).into()
+            );
         }
         let data = match piece {
             None => return Ok(None),

@@ -92,9 +92,7 @@ impl AgentEvent {
     pub(in crate::backend) fn without_secrets(self, redactor: &Redactor) -> Self {
         let mut count = 0;
         let mut redacted = |json: &RawValue, part| {
-            in_place_if_large(json.get().len(), || {
-                redactor.redact.in_json(json, part, &mut count)
-            })
+            in_place_if_large(json.get().len(), || redactor.redact.in_json(json, part, &mut count))
         };
         let reply = match self {
             Self::Result(result) => {

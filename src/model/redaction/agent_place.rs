@@ -120,8 +120,7 @@ impl<'t> AgentPlace<'t> {
 }
 
 fn is_timestamp(literal: &str) -> bool {
-    literal
-        .trim_matches('"')
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'-' | b'+' | b'.' | b'T' | b'Z'))
+    literal.trim_matches('"').bytes().all(|byte| {
+        byte.is_ascii_digit() || matches!(byte, b':' | b'-' | b'+' | b'.' | b'T' | b'Z')
+    })
 }

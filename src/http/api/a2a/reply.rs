@@ -130,7 +130,10 @@ pub(super) fn events_after(
 
 /// The stream of `items`. The first one may be an error that is a response for itself, so it is
 /// waited for as long as a silent stream may be.
-pub(super) async fn stream_of(form: ReplyForm, mut items: BoxStream<'static, Item>) -> Response<Body> {
+pub(super) async fn stream_of(
+    form: ReplyForm,
+    mut items: BoxStream<'static, Item>,
+) -> Response<Body> {
     match timeout(PING_EVERY, items.next()).await {
         Ok(Some(first)) => events_after(form, first, items),
         Ok(None) | Err(_) => events(form, items),

@@ -104,7 +104,9 @@ impl Client {
         }
         match replies.next().await {
             Some(item) => item.response(&form),
-            None => reply::failure(&form, FrontError::internal("The agent has said nothing."), false),
+            None => {
+                reply::failure(&form, FrontError::internal("The agent has said nothing."), false)
+            }
         }
     }
 

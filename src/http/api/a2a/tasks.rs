@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 use http::Response;
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
@@ -15,6 +16,7 @@ use super::error::FrontError;
 use super::message::TaskParams;
 use super::reply::{self, Item};
 use super::request::ListParams;
+use crate::backend::calls::relay::NotRelayed;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{
     AgentEvent, AgentResult, CallError, RelayOperation, RelayReply, RelayRequest,
@@ -127,11 +129,19 @@ impl Client {
     }
 
     async fn ask(&self, operation: RelayOperation) -> Result<RelayReply, FrontError> {
+        self.relay(operation).await?.map_err(|failure| FrontError::not_relayed(&failure))
+    }
+
+    /// Sends the agent a request. The inner error is one of the agent, or of the way to it.
+    async fn relay(
+        &self,
+        operation: RelayOperation,
+    ) -> Result<Result<RelayReply, NotRelayed>, FrontError> {
         let Self { api, app, agent, wire, .. } = self;
         let _permit = api.runs.calls.permit(&app.name).await.map_err(FrontError::busy)?;
         let request = RelayRequest { wire: *wire, operation };
         let reply = api.backends().relay(&app.name, &agent.name, &request, self.permission());
-        reply.await.map_err(|failure| FrontError::not_relayed(&failure))
+        Ok(reply.await)
     }
 
     /// `items` until a reload takes the agent away from the app. A client that may no longer ask for
@@ -209,9 +219,18 @@ impl Client {
             last = Some(task);
             let (id, history_length) = (task.clone(), params.history_length);
             let operation = RelayOperation::GetTask { task: id, history_length };
-            let RelayReply::One(AgentEvent::Result(result)) = self.ask(operation).await? else {
-                continue;
+            let reply = match self.relay(operation).await? {
+                Ok(reply) => reply,
+                // One task that is too large must not hide all others.
+                Err(NotRelayed { ending: Ending::Unreadable, why }) => {
+                    if params.status.is_none() && params.context.is_none() {
+                        tasks.push(unread_task(task, &why));
+                    }
+                    continue;
+                }
+                Err(failure) => return Err(FrontError::not_relayed(&failure)),
             };
+            let RelayReply::One(AgentEvent::Result(result)) = reply else { continue };
             if params.shows(&result) && result.task.as_ref() == Some(task) {
                 let text = params.shown(result.json.get());
                 bytes += text.len();
@@ -252,6 +271,13 @@ impl ListParams {
     }
 }
 
+/// What is listed of a task that the agent has, and whose answer was not read.
+fn unread_task(task: &str, why: &str) -> String {
+    let metadata = json!({ "mantyx-bridge": why });
+    let status = json!({ "state": "TASK_STATE_UNSPECIFIED" });
+    json!({ "id": task, "status": status, "metadata": metadata }).to_string()
+}
+
 /// The events that are about `task`; one about another task is the end.
 fn about(
     task: String,
@@ -281,8 +307,6 @@ fn about(
 #[cfg(test)]
 mod tests {
     //! Which events of a stream a client gets.
-
-    use serde_json::json;
 
     use super::*;
 
