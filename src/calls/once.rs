@@ -22,6 +22,7 @@ use tokio::time::sleep;
 
 use self::requests::RequestEntry;
 pub(super) use self::requests::Requests;
+use self::start::NotBegun;
 pub use self::start::RequestStart;
 use super::Calls;
 use super::long::AGAIN;
@@ -150,6 +151,15 @@ impl Calls {
         work: impl FnOnce(Arc<RequestStart>) -> W,
         sender: watch::Sender<Option<AnswerResult>>,
     ) {
+        let replica = self.journal.replica();
+        if let Some(replica) = replica
+            && let Some(answer) = answer_elsewhere(replica, &key, &record).await
+        {
+            // No person is asked about what another replica has made.
+            self.requests.lock().remove(&key);
+            sender.send_replace(Some(answer));
+            return;
+        }
         let start = Arc::new(RequestStart::new(&self.journal, &key, &record));
         let mut answer = work(Arc::clone(&start)).await;
         if answer.is_ok() {
@@ -157,20 +167,10 @@ impl Calls {
             // has had its first answer.
             start.begin().await.ok();
         }
-        if let (Some(not_begun), Some(replica)) = (start.refusal(), self.journal.replica()) {
-            // The next request with this key asks again.
-            self.requests.lock().remove(&key);
-            // Another replica may have made the calls, also where the database does not say.
-            let is_in_doubt = not_begun.first.is_none();
-            let answer = match not_begun.first {
-                Some(first) => elsewhere(&record, first),
-                None => Err(NotAnswered::Elsewhere),
-            };
-            sender.send_replace(Some(answer));
-            if is_in_doubt {
-                self.withdraw(replica, key, record.nonce).await;
-            }
-            return;
+        if let Some(replica) = replica
+            && !start.has_begun()
+        {
+            return self.answer_unbegun(replica, &start, (key, record), answer, &sender).await;
         }
         if start.is_refused() && answer.is_ok() {
             answer = Err(NotAnswered::Unwritable);
@@ -196,6 +196,31 @@ impl Calls {
         let mut requests = self.requests.lock();
         requests.note_answer(&key);
         self.journal.write(requests.make_room(clock::millis()));
+    }
+
+    /// Ends a request that this replica has not begun. Another one may have got it while a person was
+    /// asked here, and that one's answer counts: of two replicas, one may have been told to make the
+    /// calls, and the other not to. Its record must stay.
+    async fn answer_unbegun(
+        &self,
+        replica: &Replica,
+        start: &RequestStart,
+        (key, record): (RequestKey, RequestRecord),
+        answer: AnswerResult,
+        sender: &watch::Sender<Option<AnswerResult>>,
+    ) {
+        let elsewhere = match start.refusal() {
+            Some(NotBegun { first: Some(first) }) => Some(elsewhere(&record, first)),
+            // The database does not say.
+            Some(NotBegun { first: None }) => Some(Err(NotAnswered::Elsewhere)),
+            None => answer_elsewhere(replica, &key, &record).await,
+        };
+        // The next request with this key asks again.
+        self.requests.lock().remove(&key);
+        sender.send_replace(Some(elsewhere.unwrap_or(answer)));
+        if start.is_in_doubt() {
+            self.withdraw(replica, key, record.nonce).await;
+        }
     }
 
     /// Withdraws a request that the database may write yet. What another replica has written under
@@ -225,6 +250,20 @@ impl Calls {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
             requests.insert(key, RequestEntry { record, answer: watch::channel(answer).1 });
         }
+    }
+}
+
+/// The answer to `request`, if another replica has it, or may have it.
+async fn answer_elsewhere(
+    replica: &Replica,
+    key: &RequestKey,
+    request: &RequestRecord,
+) -> Option<AnswerResult> {
+    match replica.request(key).await {
+        Ok(None) => None,
+        Ok(Some(first)) if first.nonce == request.nonce => None,
+        Ok(Some(first)) => Some(elsewhere(request, first)),
+        Err(_away) => Some(Err(NotAnswered::Elsewhere)),
     }
 }
 

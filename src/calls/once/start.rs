@@ -5,6 +5,7 @@
 //! Must not: know what a request asks for, or send a call.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::OnceCell;
 
@@ -18,6 +19,8 @@ pub struct RequestStart {
     journal: Arc<Journal>,
     key: RequestKey,
     record: RequestRecord,
+    /// Whether a write has begun.
+    is_tried: AtomicBool,
     written: OnceCell<Result<(), NotBegun>>,
 }
 
@@ -35,6 +38,7 @@ impl RequestStart {
             journal: Arc::clone(journal),
             key: key.clone(),
             record: record.clone(),
+            is_tried: AtomicBool::new(false),
             written: OnceCell::new(),
         }
     }
@@ -47,6 +51,7 @@ impl RequestStart {
     /// It could not be written, or another replica has the request. No call may be sent.
     pub async fn begin(&self) -> Result<(), NotRecorded> {
         let written = self.written.get_or_init(async || {
+            self.is_tried.store(true, Ordering::Relaxed);
             match self.journal.begin(&self.key, &self.record).await {
                 Ok(None) if self.journal.is_open() => Ok(()),
                 Ok(first) => Err(NotBegun { first }),
@@ -63,6 +68,22 @@ impl RequestStart {
     /// Whether the journal has refused the request: its calls have not been sent.
     pub fn is_refused(&self) -> bool {
         self.refusal().is_some()
+    }
+
+    /// Whether the record is written.
+    pub(super) fn has_begun(&self) -> bool {
+        self.written.get().is_some_and(Result::is_ok)
+    }
+
+    /// Whether the record may still be written, or be written already, although this does not know
+    /// of it.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        match self.written.get() {
+            Some(Ok(())) => false,
+            Some(Err(not_begun)) => not_begun.first.is_none(),
+            // A call that was dropped may have given it to the journal.
+            None => self.is_tried.load(Ordering::Relaxed),
+        }
     }
 
     pub(super) fn refusal(&self) -> Option<NotBegun> {

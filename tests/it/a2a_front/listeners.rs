@@ -42,6 +42,40 @@ async fn call_of_a_client_that_hung_up_gives_its_place_to_the_next() {
     .await;
 }
 
+/// Both wait for a person, and one of them hangs up.
+#[tokio::test]
+async fn message_of_two_clients_at_once_is_sent_once_and_both_get_its_task() {
+    let mut agent = agent_of_1_0().await;
+    let front = Front::before(agent.url.as_str(), "approve: ['*'], ", ", approves: true").await;
+    let open = async |id: &str| {
+        let body = json!({
+            "jsonrpc": "2.0", "id": id, "method": "SendStreamingMessage",
+            "params": message("m", "steps 20"),
+        });
+        let request = front.request("a", "POST", "/a2a/hr").json(body.to_string());
+        request.send(front.bridge.addr()).await
+    };
+    let (first, second, third) = (open("1").await, open("2").await, open("3").await);
+    let other = front.rpc("a", "SendMessage", message("m", "task other"));
+    assert_eq!(other.await["error"]["code"], -32602, "the id has another message");
+    // The call is the first one's; it goes on although that one leaves.
+    drop(first);
+    let waiting = super::list(&front).await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    super::decide(&front, &waiting, "approve").await;
+    let mut tasks = Vec::new();
+    for stream in [second, third] {
+        let events = data_of(&stream.answer().await.text());
+        tasks.push(events[0]["result"]["task"]["id"].clone());
+        let last = events.last().expect("an event");
+        let state = &last["result"]["statusUpdate"]["status"]["state"];
+        assert_eq!(*state, "TASK_STATE_COMPLETED", "{last}");
+    }
+    assert!(tasks[0].is_string() && tasks[0] == tasks[1], "{tasks:?}");
+    assert!(agent.says("MESSAGE steps", Duration::from_secs(20)).await, "it was sent");
+    assert!(!agent.says("MESSAGE steps", Duration::from_secs(1)).await, "once");
+}
+
 #[tokio::test]
 async fn stop_does_not_wait_for_a_stream_without_a_reader() {
     let agent = agent_of_1_0().await;

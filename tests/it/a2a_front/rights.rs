@@ -24,7 +24,7 @@ async fn rule_that_denies_a_message_refuses_it_in_the_protocols_words() {
     assert_eq!(events[0]["error"]["code"], -32600, "{events:?}");
     // In any of its parts.
     let mut params = message("m4", "task a");
-    params["message"]["parts"][1] = json!({"text": "salary"});
+    params["message"]["parts"] = json!([{"text": "task a"}, {"text": "salary"}]);
     assert_eq!(front.code("a", "SendMessage", params).await, -32600);
     let all = front.rpc("a", "ListTasks", json!({})).await;
     assert_eq!(all["result"]["totalSize"], 0, "nothing was sent: {all}");

@@ -201,6 +201,10 @@ impl Client {
             Some(KeptReply::Error(error)) => Item::Failed(error),
             None => {
                 let (agent, app) = (&self.agent.name, &self.app.name);
+                // Another replica may have had the task, and been killed.
+                if let Err(away) = self.api.runs.learn_tasks_of_agent(agent, app).await {
+                    tracing::debug!(%app, %agent, %away, "tasks of other replicas are not known");
+                }
                 match self.api.runs.task_of_message(agent, app, id) {
                     Some(task) => return self.answer_with_task(task, is_stream).await,
                     None => Item::Failed(FrontError::internal(
@@ -295,7 +299,7 @@ impl MessageRelay {
         let a2a_client = A2aClient { request, events: sender, hung_up: hung_up.clone() };
         let by = CalledBy {
             a2a_client: Some(Arc::new(a2a_client)),
-            requests: vec![Arc::clone(&start)],
+            requests: vec![start],
             ..CalledBy::default()
         };
         let id = format!("a2a_{}", random::uuid().simple());
@@ -324,10 +328,6 @@ impl MessageRelay {
         };
         while let Ok(reply) = events.try_recv() {
             self.take(reply).await;
-        }
-        if start.is_refused() && calls.journal.replica().is_some() {
-            // Another replica has the message: what it has made of it is the answer.
-            return;
         }
         self.end(outcome.ending, &outcome.answer).await;
     }
@@ -422,7 +422,13 @@ impl MessageRelay {
         }
         let error = FrontError::ended(ending, &why);
         let reply = KeptReply::Error(error.clone());
-        self.keep(if ending.is_of_no_call() { Err(reply) } else { Ok(reply) });
+        if ending.is_of_no_call() {
+            // The client gets this by way of the journal: another replica may have the message, and
+            // then its task is the answer.
+            self.items = None;
+            return self.keep(Err(reply));
+        }
+        self.keep(Ok(reply));
         self.give(Item::Failed(error)).await;
     }
 }
