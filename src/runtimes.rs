@@ -333,8 +333,8 @@ impl Runtime {
         let wire = wire.clone();
         let maker = Arc::clone(self);
         let work = async move |start: Arc<RequestStart>| {
-            // At once, and not with the dispatch: no runtime has to send a call again, so that after
-            // a crash the record is all that is left to answer it by.
+            // At once, and not with the dispatch: no runtime has to send a call again, so that
+            // after a crash the record is all that is left to answer it by.
             start.begin().await.map_err(|_not_recorded| NotAnswered::Unwritable)?;
             Ok(maker.make(&wire, route, call, run).await)
         };

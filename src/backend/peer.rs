@@ -294,8 +294,8 @@ pub trait Recorder: Send + Sync + fmt::Debug {
     /// Records the peer's name for the work that the call started.
     fn named(&self, handle: &Handle);
 
-    /// Notes that an agent has `call` in the conversation `context`, which belongs to the call's app
-    /// from now on.
+    /// Notes that an agent has `call` in the conversation `context`, which belongs to the call's
+    /// app from now on.
     fn in_conversation(&self, _call: &CallRequest, _context: &str) {}
 
     /// Shows people what the peer has said of its work last.

@@ -142,9 +142,9 @@ impl Calls {
     /// Does `work`, and records the answer.
     ///
     /// The request is on disk before the first call of `work` is sent ([`RequestStart`]): after a
-    /// crash, the next request with this key would make the calls a second time otherwise. A request
-    /// whose `work` gave no answer is forgotten in the journal first and in memory last, as the
-    /// journal would forget the next request with this key as well.
+    /// crash, the next request with this key would make the calls a second time otherwise. A
+    /// request whose `work` gave no answer is forgotten in the journal first and in memory last, as
+    /// the journal would forget the next request with this key as well.
     async fn answer_once<W: Future<Output = AnswerResult>>(
         self: Arc<Self>,
         (key, mut record): (RequestKey, RequestRecord),
@@ -163,8 +163,8 @@ impl Calls {
         let start = Arc::new(RequestStart::new(&self.journal, &key, &record));
         let mut answer = work(Arc::clone(&start)).await;
         if answer.is_ok() {
-            // No call may have been sent, as for a search, or for a call that waits for a person and
-            // has had its first answer.
+            // No call may have been sent, as for a search, or for a call that waits for a person
+            // and has had its first answer.
             start.begin().await.ok();
         }
         if let Some(replica) = replica
@@ -198,9 +198,9 @@ impl Calls {
         self.journal.write(requests.make_room(clock::millis()));
     }
 
-    /// Ends a request that this replica has not begun. Another one may have got it while a person was
-    /// asked here, and that one's answer counts: of two replicas, one may have been told to make the
-    /// calls, and the other not to. Its record must stay.
+    /// Ends a request that this replica has not begun. Another one may have got it while a person
+    /// was asked here, and that one's answer counts: of two replicas, one may have been told to
+    /// make the calls, and the other not to. Its record must stay.
     async fn answer_unbegun(
         &self,
         replica: &Replica,

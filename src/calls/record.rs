@@ -409,8 +409,9 @@ impl Recorder for CallRecorder {
     ///
     /// A call that is sent without that record is made a second time after a crash. In steps:
     ///
-    /// 1. A call that no process could ask for after a crash, as it is by hand, needs no record. But
-    ///    the requests that it is of need one: repeated after a crash, they would send it again.
+    /// 1. A call that no process could ask for after a crash, as it is by hand, needs no record.
+    ///    But the requests that it is of need one: repeated after a crash, they would send it
+    ///    again.
     /// 2. While the bridge leaves its calls, nothing is dispatched: the next process makes the
     ///    call.
     /// 3. The app must have room for the record, as a full journal stops the calls of all apps.

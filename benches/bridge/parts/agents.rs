@@ -156,8 +156,8 @@ fn tell<'a>(
 }
 
 impl Caller {
-    /// Sends a message for a task of so many milliseconds; gives the time of the whole exchange, and
-    /// the time from the end of the task to that of the exchange.
+    /// Sends a message for a task of so many milliseconds; gives the time of the whole exchange,
+    /// and the time from the end of the task to that of the exchange.
     async fn call(&mut self, millis: u64) -> Outcome<(u64, u64)> {
         let number = clock::now();
         let text = millis.to_string();

@@ -275,9 +275,9 @@ impl CallRelay<'_> {
     /// Hands over what a stream brings, until its end. If the stream breaks, the client is told,
     /// and asks for its task.
     ///
-    /// A client that hangs up may leave a stream of hours behind, and another one with each message.
-    /// So the call then gives its permits back: those of its app would soon be used up otherwise.
-    /// The stream is read on, as some agents stop their work when its reader goes.
+    /// A client that hangs up may leave a stream of hours behind, and another one with each
+    /// message. So the call then gives its permits back: those of its app would soon be used up
+    /// otherwise. The stream is read on, as some agents stop their work when its reader goes.
     async fn stream(&self, mut events: AgentEvents) -> Called<CallOutcome> {
         let mut last =
             Err(A2aFailure::unclear("its event stream has no event").into_error_after_delivery());

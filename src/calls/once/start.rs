@@ -1,6 +1,6 @@
 //! The beginning of a request whose calls are made once: its record is written before the first of
-//! them is sent, and no earlier. A person may take hours to approve a call, and a crash in that time
-//! must not leave a record that says of it that it may have been made.
+//! them is sent, and no earlier. A person may take hours to approve a call, and a crash in that
+//! time must not leave a record that says of it that it may have been made.
 //!
 //! Must not: know what a request asks for, or send a call.
 

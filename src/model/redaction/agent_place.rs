@@ -1,5 +1,6 @@
-//! Where a string stands in the result of an A2A agent, and whether it is one of the protocol's own:
-//! an id, the name of a member, a state. With another id, the client could not ask for its task.
+//! Where a string stands in the result of an A2A agent, and whether it is one of the protocol's
+//! own: an id, the name of a member, a state. With another id, the client could not ask for its
+//! task.
 //!
 //! Must not: take a string for the protocol's that stands in the content of a part, in `data` or in
 //! `metadata`, whatever its name is.

@@ -24,7 +24,8 @@ async fn waiting(front: &Front) -> Vec<Value> {
     .await
 }
 
-/// Asks by `ask` before and after a crash. Meanwhile a person is asked, and approves the second time.
+/// Asks by `ask` before and after a crash. Meanwhile a person is asked, and approves the second
+/// time.
 async fn answer_after_a_crash(front: &mut Front, ask: impl AsyncFn(&Front)) {
     tokio::select! {
         () = ask(front) => panic!("it waits for a person"),

@@ -51,8 +51,8 @@ impl FrontError {
         Self::new(error_code::METHOD_NOT_FOUND, StatusCode::NOT_FOUND, why)
     }
 
-    /// A2A 0.3 has a list of tasks over gRPC, and over HTTP+JSON where a server likes; over JSON-RPC
-    /// it has none.
+    /// A2A 0.3 has a list of tasks over gRPC, and over HTTP+JSON where a server likes; over
+    /// JSON-RPC it has none.
     pub(super) fn no_list(binding: A2aBinding) -> Self {
         let why = "The bridge lists no tasks in A2A 0.3, whose agents have no list over JSON-RPC. Ask \
                    for each task by its id, or use `ListTasks` of A2A 1.0 if the agent's card has it.";

@@ -144,8 +144,8 @@ impl Client {
         Ok(reply.await)
     }
 
-    /// `items` until a reload takes the agent away from the app. A client that may no longer ask for
-    /// its task must not go on reading about it.
+    /// `items` until a reload takes the agent away from the app. A client that may no longer ask
+    /// for its task must not go on reading about it.
     pub(super) fn while_permitted(
         self,
         items: BoxStream<'static, Item>,
