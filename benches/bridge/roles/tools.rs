@@ -1,5 +1,5 @@
-//! A fast MCP server over Streamable HTTP, in `/mcp`, a fast agent in `/agent`, two agents
-//! with tasks in `/tasks` and `/polled`, and servers with many tools: `/catalog/500` has 500.
+//! A fast MCP server over Streamable HTTP, in `/mcp`, a fast agent in `/agent`, two agents with
+//! tasks in `/tasks` and `/polled`, and servers with many tools: `/catalog/500` has 500.
 //!
 //! A tool's answer says when its request was there and when it was answered, so that whoever gets
 //! it knows the tool's own time. Must not: need more than a few microseconds for an answer.
