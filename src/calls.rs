@@ -23,7 +23,8 @@ pub mod record;
 mod send;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -37,10 +38,10 @@ use self::approvals::{Approvals, Decision, TooMany};
 use self::changes::Changes;
 use self::history::History;
 use self::long::{LongCalls, Patience};
-use self::once::Requests;
+use self::once::{RequestStart, Requests};
 use self::record::{CallRecorder, Keeping};
 use crate::audit::Audit;
-use crate::backend::calls::Backends;
+use crate::backend::calls::{BackendChanges, Backends};
 use crate::backend::registry::Registry;
 use crate::backend::seat::{InSeat, Seat};
 use crate::backend::{A2aClient, CallOutcome, McpClient};
@@ -49,6 +50,7 @@ use crate::config::App;
 use crate::journal::{Journal, room};
 use crate::limits::queue::{AdmissionQueue, Permit, Rejected};
 use crate::limits::shares::Shares;
+use crate::limits::slots::Slots;
 use crate::model::catalog_search::resolved;
 use crate::model::rights::{CallRefusal, permission};
 use crate::model::sentences;
@@ -57,6 +59,9 @@ use crate::model::{
 };
 use crate::settings::Settings;
 use crate::traces::Context;
+
+/// How many streams of agents may be read that no client reads. Each takes a connection.
+const MAX_UNREAD_STREAMS: usize = 256;
 
 /// Makes calls, for runs and by hand, and keeps their history.
 #[derive(Debug)]
@@ -77,6 +82,10 @@ pub struct Calls {
     pub changes: Changes,
     /// How many bytes of the journal the open calls of each app take.
     shares: Shares,
+    /// Who keeps whose the conversations with agents are.
+    pub conversation_owners: OnceLock<Weak<dyn ConversationOwners>>,
+    /// The streams of agents that are read on although their clients have hung up.
+    pub unread_streams: Slots,
     pub tracker: TaskTracker,
     /// Cancelled at shutdown: no new calls are accepted, and those in flight are finished.
     pub drain: CancellationToken,
@@ -88,6 +97,35 @@ pub struct Calls {
     pub leave: CancellationToken,
 }
 
+/// Keeps whose the conversations with agents are. To an agent, all apps are one client: without an
+/// owner, an app that knows the id of another's conversation could read it through the front.
+pub trait ConversationOwners: fmt::Debug + Send + Sync {
+    /// Notes that `agent` has named the conversation `context` to a call of `app`. The first owner
+    /// keeps it.
+    fn own(&self, agent: &BackendName, context: &str, app: &AppName);
+}
+
+/// Tells of reloads. A reload replaces apps and backends one after the other, and each may take a
+/// right away.
+#[derive(Debug)]
+pub struct Reloads {
+    settings: watch::Receiver<Arc<Settings>>,
+    backends: BackendChanges,
+}
+
+impl Reloads {
+    /// Ends with the next change; never, once the daemon has dropped what it tells of.
+    pub async fn next(&mut self) {
+        let changed = tokio::select! {
+            changed = self.settings.changed() => changed.is_ok(),
+            changed = self.backends.next() => changed,
+        };
+        if !changed {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// What wants a call that no driven run has asked for.
 #[derive(Debug, Default)]
 pub struct CalledBy {
@@ -97,6 +135,8 @@ pub struct CalledBy {
     pub view: CallerView,
     /// An A2A client, whose message the call is.
     pub a2a_client: Option<Arc<A2aClient>>,
+    /// The requests that the call is of: those that are answered once for all with the same key.
+    pub requests: Vec<Arc<RequestStart>>,
 }
 
 impl Calls {
@@ -123,6 +163,8 @@ impl Calls {
                 room::OPEN_CALLS / 2,
                 room::OPEN_CALLS / 2,
             ),
+            conversation_owners: OnceLock::new(),
+            unread_streams: Slots::new(MAX_UNREAD_STREAMS),
             settings,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -187,6 +229,7 @@ impl Calls {
             journal: Arc::clone(&self.journal),
             leaving: self.leave.clone(),
             share: self.shares.share(app),
+            conversation_owners: self.conversation_owners.get().cloned(),
         }
     }
 
@@ -217,7 +260,7 @@ impl Calls {
             // The next process could not ask for the result, so this one waits for the call.
             keeping.leaving = CancellationToken::new();
         }
-        let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
+        let recorder = Arc::new(CallRecorder::by_hand(keeping, &request, by.requests));
         let settings = self.settings();
         let within = if is_message {
             settings.limits.pending_timeout
@@ -277,6 +320,11 @@ impl Calls {
             (Some(rights), Some(_)) => self.backends.registry.offer().seen_by(rights),
             (None | Some(_), _) => self.offer(app),
         }
+    }
+
+    /// Tells of each change of the configuration that decides about calls.
+    pub fn reloads(&self) -> Reloads {
+        Reloads { settings: self.settings.clone(), backends: self.backends.changes() }
     }
 
     /// Whether `app` may ask the agent that `route` leads to about its tasks, by the configuration

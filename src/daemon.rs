@@ -207,6 +207,7 @@ impl Daemon {
             watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
         let runs = Arc::new(RunStore::new(upstream, Arc::new(calls), traces.clone()));
+        runs.follow_conversations();
         restore(&mut back, &runs, past).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));

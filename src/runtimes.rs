@@ -30,7 +30,7 @@ use crate::backend::{CallOutcome, NotRecorded};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::calls::CalledBy;
-use crate::calls::once::NotAnswered;
+use crate::calls::once::{NotAnswered, RequestStart};
 use crate::clock;
 use crate::config::{Runtime as Configured, RuntimeLink, Wire};
 use crate::journal::record::{RequestKey, RequestRecord};
@@ -332,7 +332,12 @@ impl Runtime {
             body(wire, &call, &Answer::Error(NotRecorded::Unwritable.for_model(&call.name)));
         let wire = wire.clone();
         let maker = Arc::clone(self);
-        let work = async move { Ok(maker.make(&wire, route, call, run).await) };
+        let work = async move |start: Arc<RequestStart>| {
+            // At once, and not with the dispatch: no runtime has to send a call again, so that
+            // after a crash the record is all that is left to answer it by.
+            start.begin().await.map_err(|_not_recorded| NotAnswered::Unwritable)?;
+            Ok(maker.make(&wire, route, call, run).await)
+        };
         let answer = self.runs.calls.once(key.clone(), record, work);
         let runtime = Arc::clone(self);
         self.runs.calls.spawn(&self.name, async move {

@@ -4,6 +4,7 @@
 //! and gives tables and JSON back. It fails if something breaks, is lost or is answered wrongly.
 //! Must not: share a process with another part.
 
+mod agents;
 mod calls;
 mod catalogs;
 mod events;
@@ -48,6 +49,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "calls",
         what: "the time that is added to a call",
         run: |setting, findings| Box::pin(calls::run(setting, findings)),
+    },
+    Part {
+        name: "agents",
+        what: "an agent of A2A, directly and through the bridge",
+        run: |setting, findings| Box::pin(agents::run(setting, findings)),
     },
     Part {
         name: "inject",

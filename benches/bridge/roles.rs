@@ -10,6 +10,7 @@ mod mantyx;
 mod proxy;
 mod reader;
 mod stdio_tool;
+mod task_agent;
 mod tools;
 
 use std::net::SocketAddr;

@@ -118,7 +118,12 @@ impl World {
     }
 
     pub(crate) fn card_url(&self) -> String {
-        format!("http://{}/agent/.well-known/agent-card.json", self.tools)
+        self.card_url_of("agent")
+    }
+
+    /// The address of the card of one of the agents.
+    pub(crate) fn card_url_of(&self, agent: &str) -> String {
+        format!("http://{}/{agent}/.well-known/agent-card.json", self.tools)
     }
 }
 

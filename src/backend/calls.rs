@@ -6,7 +6,9 @@
 mod admission;
 mod ask;
 mod backend_handle;
+mod changes;
 mod connecting;
+mod deadlines;
 mod failure;
 pub mod relay;
 mod resend;
@@ -40,12 +42,10 @@ use crate::tasks::in_background_if_large;
 use crate::traces::{Context, Kind, Span};
 use admission::{Sending, admit};
 pub use backend_handle::{BackendHandle, Reader};
+pub use changes::BackendChanges;
 use connecting::{Connected, Patience};
+use deadlines::CallDeadlines;
 use failure::CallFailure;
-
-/// The longest that a call waits for a permit: half of the time that a call has if it does not
-/// become a long call.
-const PERMIT_PATIENCE: Duration = Duration::from_secs(145);
 
 /// How long a request waits for the refresh that it has asked for: a program may take minutes to
 /// start.
@@ -149,6 +149,11 @@ impl Backends {
             all.permits = before.permits.clone();
         }
         self.all.send_replace(Arc::new(all));
+    }
+
+    /// Tells of each time that [`Self::set`] replaces the backends.
+    pub fn changes(&self) -> BackendChanges {
+        BackendChanges::new(self.all.subscribe())
     }
 
     fn all(&self) -> Arc<All> {
@@ -550,48 +555,6 @@ fn evidence<T>(outcome: &Result<T, CallFailure>) -> CallEvidence {
         }
         // The call ended before it reached the backend.
         Err(_) => CallEvidence::Inconclusive,
-    }
-}
-
-/// How long one call may take.
-#[derive(Debug, Clone, Copy)]
-struct CallDeadlines {
-    start: Instant,
-    /// The longest time without a sign of progress.
-    idle: Duration,
-    /// The end of the call, whatever progress the peer reports.
-    deadline: Instant,
-}
-
-impl CallDeadlines {
-    fn new(idle: Duration, deadline: Instant) -> Self {
-        Self { start: Instant::now(), idle, deadline }
-    }
-
-    /// The deadlines of a call that is sent only now.
-    fn with_clock_restarted(self) -> Self {
-        Self { start: Instant::now(), ..self }
-    }
-
-    /// The end of a call that shows no progress.
-    fn idle_deadline(&self) -> Instant {
-        self.deadline.min(self.start + self.idle)
-    }
-
-    /// The end of a call that has shown progress just now.
-    fn idle_deadline_from_now(&self) -> Instant {
-        self.deadline.min(Instant::now() + self.idle)
-    }
-
-    /// The latest time for a permit. Only half of the time is for waiting, so that a call which
-    /// gets a permit has time to run.
-    fn permit_deadline(&self) -> Instant {
-        let half = self.idle_deadline().saturating_duration_since(self.start) / 2;
-        self.start + half.min(PERMIT_PATIENCE)
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.start.elapsed()
     }
 }
 

@@ -288,6 +288,10 @@ pub trait Recorder: Send + Sync + fmt::Debug {
     /// Records the peer's name for the work that the call started.
     fn named(&self, handle: &Handle);
 
+    /// Notes that an agent has `call` in the conversation `context`, which belongs to the call's
+    /// app from now on.
+    fn in_conversation(&self, _call: &CallRequest, _context: &str) {}
+
     /// Shows people what the peer has said of its work last.
     fn progressed(&self, _text: &str) {}
 
@@ -325,6 +329,9 @@ pub enum NotRecorded {
     Unwritable,
     #[error("the answers of the app's calls that wait for MANTYX take all of its room")]
     NoShare,
+    /// Another replica has the request that the call is of, or may have it.
+    #[error("another replica has the request")]
+    Elsewhere,
 }
 
 impl NotRecorded {
@@ -333,6 +340,7 @@ impl NotRecorded {
         match self {
             Self::Unwritable => sentences::journal_unwritable(what),
             Self::NoShare => sentences::app_bytes_exhausted(what),
+            Self::Elsewhere => sentences::request_elsewhere(what),
         }
     }
 }

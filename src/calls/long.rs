@@ -346,11 +346,13 @@ impl Calls {
     ///
     /// 1. An id is drawn. At shutdown there is no later moment to fetch the result in, so the call
     ///    is waited for.
-    /// 2. The long call's record is written, and the recorder is told, before the task begins: the
+    /// 2. The requests that the call is of are written: repeated after a crash, they would make the
+    ///    call a second time otherwise, beside the long call.
+    /// 3. The long call's record is written, and the recorder is told, before the task begins: the
     ///    call could end in between, and its result would be lost.
-    /// 3. The call moves into a task of the daemon, as its caller's future ends with the first
+    /// 4. The call moves into a task of the daemon, as its caller's future ends with the first
     ///    answer.
-    /// 4. Among replicas, the record is durable before the id is given out. The caller may show the
+    /// 5. Among replicas, the record is durable before the id is given out. The caller may show the
     ///    id to another replica at once, which finds only what is written.
     async fn begun(
         self: &Arc<Self>,
@@ -377,6 +379,15 @@ impl Calls {
         }
         let id = if self.drain.is_cancelled() { None } else { new_id() };
         let Some(id) = id else { return execution.await };
+        // The execution is polled meanwhile: it may be about to write the same record.
+        let has_begun = tokio::select! {
+            biased;
+            outcome = &mut execution => return outcome,
+            begun = call.recorder.begin_requests() => begun.is_ok(),
+        };
+        if !has_begun {
+            return execution.await;
+        }
         call.observer.continues();
         let tool = call.tool();
         info!(app = %call.request.app, tool, call = %id, "the call goes on");

@@ -1,8 +1,10 @@
 //! Requests with an `Idempotency-Key`: for a day, the same request of an app gets the same answer,
 //! and its calls are made once, also over restarts.
 //!
-//! A request is on disk before its first call is made, and its answer before the app gets it. A
-//! crash in between leaves a request without an answer: the outcome of its calls is unknown.
+//! A request is on disk before its first call is sent, and its answer before the app gets it. A
+//! crash in between leaves a request without an answer: the outcome of its calls is unknown. Before
+//! that, such as while a call waits for a person, a crash leaves nothing: the request may be
+//! repeated, and its calls are then made.
 //!
 //! A call of another runtime is such a request as well, whose key is the runtime's id of the call.
 //! Its answer is kept until the runtime has taken it.
@@ -10,6 +12,7 @@
 //! Must not: know what a request asks for.
 
 mod requests;
+mod start;
 
 use std::sync::Arc;
 
@@ -19,6 +22,8 @@ use tokio::time::sleep;
 
 use self::requests::RequestEntry;
 pub(super) use self::requests::Requests;
+use self::start::NotBegun;
+pub use self::start::RequestStart;
 use super::Calls;
 use super::long::AGAIN;
 use crate::journal::Replica;
@@ -50,13 +55,14 @@ pub enum NotAnswered {
 impl Calls {
     /// [`Self::once`] for a request of an app, which takes its answer itself: the bridge posts it
     /// nowhere. `digest` says what is asked for.
-    pub fn once_for_app<W>(
+    pub fn once_for_app<W, F>(
         self: &Arc<Self>,
         key: RequestKey,
         digest: String,
-        work: W,
-    ) -> impl Future<Output = AnswerResult> + Send + use<W>
+        work: F,
+    ) -> impl Future<Output = AnswerResult> + Send + use<W, F>
     where
+        F: FnOnce(Arc<RequestStart>) -> W + Send + 'static,
         W: Future<Output = AnswerResult> + Send + 'static,
     {
         self.once(key, RequestRecord::new(digest), work)
@@ -64,18 +70,19 @@ impl Calls {
 
     /// Gives the answer of `work`, which makes calls of the key's app, to all requests with this
     /// `key`. The first of them starts `work`, in a task of the daemon, before this returns; the
-    /// others wait for its answer.
+    /// others wait for its answer. Each call of `work` begins the request before it is sent.
     ///
     /// # Errors
     ///
     /// There is no answer, or another request has this key: the digest says what is asked for.
-    pub fn once<W>(
+    pub fn once<W, F>(
         self: &Arc<Self>,
         key: RequestKey,
         mut record: RequestRecord,
-        work: W,
-    ) -> impl Future<Output = AnswerResult> + Send + use<W>
+        work: F,
+    ) -> impl Future<Output = AnswerResult> + Send + use<W, F>
     where
+        F: FnOnce(Arc<RequestStart>) -> W + Send + 'static,
         W: Future<Output = AnswerResult> + Send + 'static,
     {
         if self.journal.replica().is_some() {
@@ -132,37 +139,42 @@ impl Calls {
         self.journal.write(vec![Change::Request(key, record)]);
     }
 
-    /// Records the request, does `work`, and records the answer.
+    /// Does `work`, and records the answer.
     ///
-    /// The request is on disk before `work` begins: after a crash, the next request with this key
-    /// would make the calls a second time otherwise. A request whose `work` gave no answer is
-    /// forgotten in the journal first and in memory last, as the journal would forget the next
-    /// request with this key as well.
-    async fn answer_once(
+    /// The request is on disk before the first call of `work` is sent ([`RequestStart`]): after a
+    /// crash, the next request with this key would make the calls a second time otherwise. A
+    /// request whose `work` gave no answer is forgotten in the journal first and in memory last, as
+    /// the journal would forget the next request with this key as well.
+    async fn answer_once<W: Future<Output = AnswerResult>>(
         self: Arc<Self>,
         (key, mut record): (RequestKey, RequestRecord),
-        work: impl Future<Output = AnswerResult>,
+        work: impl FnOnce(Arc<RequestStart>) -> W,
         sender: watch::Sender<Option<AnswerResult>>,
     ) {
-        let answer = match (self.journal.begin(&key, &record).await, self.journal.replica()) {
-            (Ok(None), _) if self.journal.is_open() => work.await,
-            (first, Some(replica)) => {
-                // The next request with this key asks again.
-                self.requests.lock().remove(&key);
-                // Another replica may have made the calls, also where the database does not say.
-                let written = first.is_ok();
-                let answer = match first.ok().flatten() {
-                    Some(first) => elsewhere(&record, first),
-                    None => Err(NotAnswered::Elsewhere),
-                };
-                sender.send_replace(Some(answer));
-                if !written {
-                    self.withdraw(replica, key, record.nonce).await;
-                }
-                return;
-            }
-            _ => Err(NotAnswered::Unwritable),
-        };
+        let replica = self.journal.replica();
+        if let Some(replica) = replica
+            && let Some(answer) = answer_elsewhere(replica, &key, &record).await
+        {
+            // No person is asked about what another replica has made.
+            self.requests.lock().remove(&key);
+            sender.send_replace(Some(answer));
+            return;
+        }
+        let start = Arc::new(RequestStart::new(&self.journal, &key, &record));
+        let mut answer = work(Arc::clone(&start)).await;
+        if answer.is_ok() {
+            // No call may have been sent, as for a search, or for a call that waits for a person
+            // and has had its first answer.
+            start.begin().await.ok();
+        }
+        if let Some(replica) = replica
+            && !start.has_begun()
+        {
+            return self.answer_unbegun(replica, &start, (key, record), answer, &sender).await;
+        }
+        if start.is_refused() && answer.is_ok() {
+            answer = Err(NotAnswered::Unwritable);
+        }
         let change = if let Ok(body) = &answer {
             let body = Some(body).filter(|body| body.len() <= KEYED_ANSWERS);
             match body.and_then(|body| serde_json::from_slice(body).ok()) {
@@ -184,6 +196,31 @@ impl Calls {
         let mut requests = self.requests.lock();
         requests.note_answer(&key);
         self.journal.write(requests.make_room(clock::millis()));
+    }
+
+    /// Ends a request that this replica has not begun. Another one may have got it while a person
+    /// was asked here, and that one's answer counts: of two replicas, one may have been told to
+    /// make the calls, and the other not to. Its record must stay.
+    async fn answer_unbegun(
+        &self,
+        replica: &Replica,
+        start: &RequestStart,
+        (key, record): (RequestKey, RequestRecord),
+        answer: AnswerResult,
+        sender: &watch::Sender<Option<AnswerResult>>,
+    ) {
+        let elsewhere = match start.refusal() {
+            Some(NotBegun { first: Some(first) }) => Some(elsewhere(&record, first)),
+            // The database does not say.
+            Some(NotBegun { first: None }) => Some(Err(NotAnswered::Elsewhere)),
+            None => answer_elsewhere(replica, &key, &record).await,
+        };
+        // The next request with this key asks again.
+        self.requests.lock().remove(&key);
+        sender.send_replace(Some(elsewhere.unwrap_or(answer)));
+        if start.is_in_doubt() {
+            self.withdraw(replica, key, record.nonce).await;
+        }
     }
 
     /// Withdraws a request that the database may write yet. What another replica has written under
@@ -213,6 +250,20 @@ impl Calls {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
             requests.insert(key, RequestEntry { record, answer: watch::channel(answer).1 });
         }
+    }
+}
+
+/// The answer to `request`, if another replica has it, or may have it.
+async fn answer_elsewhere(
+    replica: &Replica,
+    key: &RequestKey,
+    request: &RequestRecord,
+) -> Option<AnswerResult> {
+    match replica.request(key).await {
+        Ok(None) => None,
+        Ok(Some(first)) if first.nonce == request.nonce => None,
+        Ok(Some(first)) => Some(elsewhere(request, first)),
+        Err(_away) => Some(Err(NotAnswered::Elsewhere)),
     }
 }
 

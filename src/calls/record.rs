@@ -4,7 +4,7 @@
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,8 +15,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::ConversationOwners;
 use super::history::HistoryId;
 use super::long::{LongCalls, LongWork};
+use super::once::RequestStart;
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, KeptAnswer, NotWritten};
@@ -39,6 +41,8 @@ pub struct Keeping {
     pub leaving: CancellationToken,
     /// The app's share of the journal, which the call's arguments and answer are charged to.
     pub share: Share,
+    /// Who is told of the conversations that an agent begins with the call's app.
+    pub conversation_owners: Option<Weak<dyn ConversationOwners>>,
 }
 
 /// Records the stages of one call. A call by hand has no record before it continues after a first
@@ -47,6 +51,8 @@ pub struct Keeping {
 pub struct CallRecorder {
     keeping: Keeping,
     is_by_hand: bool,
+    /// The requests that the call is of, whose records come before it.
+    requests: Vec<Arc<RequestStart>>,
     pub key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process first knew the call.
@@ -92,20 +98,21 @@ impl CallRecorder {
         self
     }
 
-    /// The recorder of a call by hand.
-    pub fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
+    /// The recorder of a call by hand, which is a part of `requests`.
+    pub fn by_hand(keeping: Keeping, call: &CallRequest, requests: Vec<Arc<RequestStart>>) -> Self {
         let tool_use = call.tool_use.clone();
         let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.
         Self {
             is_by_hand: true,
+            requests,
             ..Self::with_record(keeping, key, CallRecord::received(0), Duration::ZERO)
         }
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
     pub fn long(keeping: Keeping, work: &LongWork, before: Duration) -> Self {
-        let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
+        let recorder = Self { before, ..Self::by_hand(keeping, &work.request, Vec::new()) };
         {
             let mut record = recorder.record.lock();
             record.handle = work.handle.as_ref().map(|handle| handle.0.clone());
@@ -120,6 +127,7 @@ impl CallRecorder {
             has_answer: AtomicBool::new(has_answer),
             keeping,
             is_by_hand: false,
+            requests: Vec::new(),
             key,
             record: Mutex::new(record),
             since: Instant::now(),
@@ -157,6 +165,18 @@ impl CallRecorder {
     /// The rest of `whole`, which began when the call was read.
     pub fn left_of(&self, whole: Duration) -> Duration {
         whole.saturating_sub(self.before).saturating_sub(self.since.elapsed())
+    }
+
+    /// Has the requests that the call is of on disk.
+    ///
+    /// # Errors
+    ///
+    /// One of them could not be written, or another replica has it: the call must not be sent.
+    pub async fn begin_requests(&self) -> Result<(), NotRecorded> {
+        for request in &self.requests {
+            request.begin().await?;
+        }
+        Ok(())
     }
 
     /// For how long its answer may be posted, if MANTYX waits for `whole`.
@@ -390,6 +410,8 @@ impl Recorder for CallRecorder {
     /// A call that is sent without that record is made a second time after a crash. In steps:
     ///
     /// 1. A call that no process could ask for after a crash, as it is by hand, needs no record.
+    ///    But the requests that it is of need one: repeated after a crash, they would send it
+    ///    again.
     /// 2. While the bridge leaves its calls, nothing is dispatched: the next process makes the
     ///    call.
     /// 3. The app must have room for the record, as a full journal stops the calls of all apps.
@@ -406,6 +428,7 @@ impl Recorder for CallRecorder {
         Box::pin(async move {
             let journal = &self.keeping.journal;
             let long = self.long.get();
+            self.begin_requests().await?;
             self.history_id.get().inspect(|call| call.sent());
             if !self.is_kept() {
                 self.record.lock().dispatch(peer);
@@ -493,6 +516,13 @@ impl Recorder for CallRecorder {
             self.keeping.share.hold(size(&record));
             drop(record);
             self.keeping.journal.write(vec![self.change()]);
+        }
+    }
+
+    fn in_conversation(&self, call: &CallRequest, context: &str) {
+        let owners = self.keeping.conversation_owners.as_ref().and_then(Weak::upgrade);
+        if let Some(owners) = owners {
+            owners.own(&call.route.backend, context, &call.app);
         }
     }
 

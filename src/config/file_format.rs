@@ -225,7 +225,7 @@ pub struct Runtime {
     pub tls: Option<At<ServerTls>>,
 }
 
-/// Which tools of an MCP server an app may use.
+/// Which tools of an MCP server an app may use. An agent or a local tool may have rules alone.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny below the name of a server")]
 pub struct AppTools {

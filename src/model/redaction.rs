@@ -5,6 +5,8 @@
 //!
 //! Must not: know where a result comes from.
 
+mod agent_place;
+
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -15,6 +17,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Deserializer, Value};
 
+use self::agent_place::AgentPlace;
 use super::json;
 
 /// Patterns that the bridge knows; the `use` of bridge.yaml.
@@ -68,6 +71,8 @@ pub enum Part {
     Result,
     /// The same of MCP's parameters and of an error's data, without what is needed as it is.
     Params,
+    /// All of an A2A agent's result, without ids, the protocol's own words and bytes in base64.
+    AgentResult,
 }
 
 /// What is replaced in the results of one backend. The default is nothing.
@@ -216,6 +221,7 @@ impl Redaction {
         // The last key, that of the outermost object, and how many objects and arrays are open.
         let (mut key, mut member, mut depth) = ("", "", 0);
         let mut in_key = false;
+        let mut place = AgentPlace::default();
         let last_mark = json.rfind("PRIVATE KEY").unwrap_or_default();
         while let Some((before, literal, after)) = first_string(rest) {
             rest = after;
@@ -223,6 +229,9 @@ impl Redaction {
             depth += before.matches(['{', '[']).count();
             depth = depth.saturating_sub(before.matches(['}', ']']).count());
             let names_member = after.trim_start().starts_with(':');
+            if part == Part::AgentResult {
+                place.pass(before);
+            }
             let its_key = std::mem::take(&mut key);
             if names_member {
                 key = literal;
@@ -239,7 +248,11 @@ impl Redaction {
                 }
                 Part::Params if is_in(BLOCKS, member) => protocol_word || is_in(NEEDED, its_key),
                 Part::Params => in_block && protocol_word || is_in(NEEDED, member),
+                Part::AgentResult => place.keeps(literal, names_member),
             };
+            if names_member {
+                place.enter(literal);
+            }
             let text = json::lossy(literal).filter(|_| !stays);
             let replaced = text.and_then(|text| {
                 if names_member {

@@ -290,6 +290,13 @@ pub fn read_unreadable(backend: &BackendName) -> String {
     format!("`{backend}` gave an answer that cannot be read.")
 }
 
+pub fn request_elsewhere(tool: &str) -> String {
+    format!(
+        "`{tool}` was not called: another replica of the bridge has the same request, or may have \
+         it. Ask again for its answer."
+    )
+}
+
 pub fn read_too_large(backend: &BackendName, why: impl Display) -> String {
     format!("`{backend}` gave an answer that is not read: {why}.")
 }

@@ -1,13 +1,16 @@
-//! Whose the tasks and the conversations of A2A agents are that clients of A2A have begun through
-//! the bridge. The agent sees one client, the bridge, and would show each app all of them.
+//! Whose the tasks of A2A agents are that clients of A2A have begun through the bridge, and whose
+//! the conversations are, which calls begin, too. The agent sees one client, the bridge, and would
+//! show each app all of them.
 //!
 //! Must not: ask the agent.
 
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::sync::{Arc, Weak};
 
 use super::RunStore;
-use super::owners::{AgentThing, How, Owned};
+use super::owners::{AgentThing, How, Owned, OwnedTask, is_outdated};
 use super::ownership::MAX_ID;
+use crate::calls::ConversationOwners;
 use crate::clock;
 use crate::journal::DatabaseError;
 use crate::model::{AppName, BackendName};
@@ -85,19 +88,68 @@ impl RunStore {
     /// The tasks of `agent` that `app` owns, the last one first.
     pub fn tasks_of_agent(&self, agent: &BackendName, app: &AppName) -> Vec<String> {
         let inner = self.inner.lock();
-        inner.owners.tasks(agent, app).map(|(task, _)| task.to_owned()).collect()
+        let mut tasks: Vec<OwnedTask<'_>> = inner.owners.tasks(agent, app).collect();
+        // Those that were read from the database stand behind the others in memory.
+        tasks.sort_by_key(|task| Reverse(task.since));
+        tasks.into_iter().map(|task| task.id.to_owned()).collect()
+    }
+
+    /// Reads which tasks of `agent` the app owns by the database of the replicas: any of them may
+    /// have been made at another replica.
+    ///
+    /// # Errors
+    ///
+    /// The database does not answer, so that some tasks may not be known.
+    pub async fn learn_tasks_of_agent(
+        &self,
+        agent: &BackendName,
+        app: &AppName,
+    ) -> Result<(), DatabaseError> {
+        let Some(replica) = self.journal().replica() else { return Ok(()) };
+        let mut records = replica.owned_of(&Owned::tasks_of(agent), app).await?;
+        records.sort_by_key(|(_, record)| record.since);
+        let now = clock::millis();
+        let mut inner = self.inner.lock();
+        for (key, record) in records {
+            let Some(owned) = Owned::restore(&key) else { continue };
+            if inner.owners.get(&owned).is_none() && !is_outdated(record.since, now) {
+                let changes = inner.owners.restore(owned, &record);
+                self.journal().write(changes);
+            }
+        }
+        Ok(())
     }
 
     /// The task that `agent` has made of the message `id` of `app`, as far as this process knows.
     pub fn task_of_message(&self, agent: &BackendName, app: &AppName, id: &str) -> Option<String> {
         let inner = self.inner.lock();
         let mut tasks = inner.owners.tasks(agent, app);
-        let (task, _) = tasks.find(|(_, message)| *message == Some(id))?;
-        Some(task.to_owned())
+        let task = tasks.find(|task| task.message == Some(id))?;
+        Some(task.id.to_owned())
+    }
+
+    /// Has this learn whose the conversations are that agents begin with runs and other calls.
+    pub fn follow_conversations(self: &Arc<Self>) {
+        let store: Weak<Self> = Arc::downgrade(self);
+        // A second store of the same calls does not exist.
+        self.calls.conversation_owners.set(store).ok();
     }
 
     /// Whether an id of this length can have an owner.
     pub fn is_remembered(id: &str) -> bool {
         id.len() <= MAX_ID
+    }
+}
+
+impl ConversationOwners for RunStore {
+    fn own(&self, agent: &BackendName, context: &str, app: &AppName) {
+        let owned = Owned::OfAgent(AgentThing::context(agent, context));
+        if !Self::is_remembered(context) || self.known_owner(&owned, app).is_some() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        // Another app that has the id in this moment has made it up before the agent did.
+        let changes = inner.own(owned, app, How::Attached).unwrap_or_default();
+        self.journal().write(changes);
     }
 }

@@ -24,7 +24,7 @@ use crate::model::words::Words as _;
 
 use crate::journal::room;
 
-/// The most runs, the most sessions, and the most of what agents have made, of one app whose owner
+/// The most runs, sessions, tasks of agents, and conversations with agents of one app whose owner
 /// is remembered. An app that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
 /// About how many bytes an owner takes in addition to its names.
@@ -119,7 +119,8 @@ struct Belonging {
 struct Belongings {
     runs: VecDeque<Belonging>,
     sessions: VecDeque<Belonging>,
-    of_agents: VecDeque<Belonging>,
+    tasks: VecDeque<Belonging>,
+    contexts: VecDeque<Belonging>,
     /// How much of the journal they take.
     bytes: usize,
 }
@@ -129,7 +130,8 @@ impl Belongings {
         match kind {
             OwnedKind::Run => &mut self.runs,
             OwnedKind::Session => &mut self.sessions,
-            OwnedKind::OfAgent => &mut self.of_agents,
+            OwnedKind::Task => &mut self.tasks,
+            OwnedKind::Context => &mut self.contexts,
         }
     }
 
@@ -140,7 +142,8 @@ impl Belongings {
         let kinds = [
             (first(&self.runs), OwnedKind::Run),
             (first(&self.sessions), OwnedKind::Session),
-            (first(&self.of_agents), OwnedKind::OfAgent),
+            (first(&self.tasks), OwnedKind::Task),
+            (first(&self.contexts), OwnedKind::Context),
         ];
         kinds.into_iter().min_by_key(|(number, _)| *number).map_or(OwnedKind::Run, |(_, kind)| kind)
     }
@@ -151,7 +154,19 @@ impl Belongings {
 pub enum OwnedKind {
     Run,
     Session,
-    OfAgent,
+    /// A task of an A2A agent.
+    Task,
+    /// A conversation with one. Those that the app's runs begin must not push out its tasks.
+    Context,
+}
+
+/// A task of an agent that an app owns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnedTask<'a> {
+    pub id: &'a str,
+    /// The app's message that the agent has made it of.
+    pub message: Option<&'a str>,
+    pub since: Millis,
 }
 
 /// The owners of all runs and sessions.
@@ -169,6 +184,11 @@ impl Owned {
     /// No collection of MANTYX's has these names.
     const TASKS: &'static str = "a2a-tasks";
     const CONTEXTS: &'static str = "a2a-contexts";
+
+    /// What the keys of all tasks of `agent` begin with.
+    pub(super) fn tasks_of(agent: &BackendName) -> (Workspace, &'static str) {
+        (agent.as_str().into(), Self::TASKS)
+    }
 
     /// Its workspace, its collection in MANTYX's API, and its id.
     pub(super) fn parts(&self) -> (&Workspace, &'static str, &str) {
@@ -188,7 +208,8 @@ impl Owned {
         match self {
             Self::Run(_) => OwnedKind::Run,
             Self::Session(..) => OwnedKind::Session,
-            Self::OfAgent(_) => OwnedKind::OfAgent,
+            Self::OfAgent(thing) if thing.is_task() => OwnedKind::Task,
+            Self::OfAgent(_) => OwnedKind::Context,
         }
     }
 
@@ -355,40 +376,39 @@ impl Owners {
         let mut changes = Vec::new();
         let apps: Vec<AppName> = self.by_app.keys().cloned().collect();
         for app in apps {
-            while let Some(own) = self.by_app.get(&app)
-                && let Some(Belonging { number, owned, .. }) = own.of_agents.front()
-                && self
-                    .all
-                    .get(owned)
-                    .is_none_or(|owner| owner.number != *number || is_outdated(owner.since, now))
-            {
-                changes.extend(self.push_out(&app, OwnedKind::OfAgent));
+            for kind in [OwnedKind::Task, OwnedKind::Context] {
+                while let Some(own) = self.by_app.get_mut(&app)
+                    && let Some(Belonging { number, owned, .. }) = own.of_kind(kind).front()
+                    && self.all.get(owned).is_none_or(|owner| {
+                        owner.number != *number || is_outdated(owner.since, now)
+                    })
+                {
+                    changes.extend(self.push_out(&app, kind));
+                }
             }
         }
         changes
     }
 
-    /// The tasks of `agent` that `app` owns, the last one first, each with its message.
+    /// The tasks of `agent` that `app` owns, the last one first.
     pub(super) fn tasks<'a>(
         &'a self,
         agent: &'a BackendName,
         app: &AppName,
-    ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
-        let of_agents = self.by_app.get(app).map(|own| &own.of_agents);
-        of_agents.into_iter().flatten().rev().filter_map(
-            move |Belonging { number, owned, .. }| {
-                let Owned::OfAgent(thing) = &**owned else { return None };
-                let owner = self.all.get(owned).filter(|owner| owner.number == *number)?;
-                if thing.kind != AgentThingKind::Task || thing.agent.as_str() != agent.as_str() {
-                    return None;
-                }
-                let message = match &owner.how {
-                    How::OfMessage(message) => Some(message.as_str()),
-                    _ => None,
-                };
-                Some((thing.id.as_str(), message))
-            },
-        )
+    ) -> impl Iterator<Item = OwnedTask<'a>> {
+        let tasks = self.by_app.get(app).map(|own| &own.tasks);
+        tasks.into_iter().flatten().rev().filter_map(move |Belonging { number, owned, .. }| {
+            let Owned::OfAgent(thing) = &**owned else { return None };
+            let owner = self.all.get(owned).filter(|owner| owner.number == *number)?;
+            if thing.agent.as_str() != agent.as_str() {
+                return None;
+            }
+            let message = match &owner.how {
+                How::OfMessage(message) => Some(message.as_str()),
+                _ => None,
+            };
+            Some(OwnedTask { id: thing.id.as_str(), message, since: owner.since })
+        })
     }
 
     /// Forgets an owner, as another replica knows better.

@@ -2,6 +2,9 @@
 //! bridge; whose a task is; what the bridge refuses; what a crash leaves.
 
 mod clients;
+mod crashes;
+mod listeners;
+mod rights;
 
 use std::time::Duration;
 
@@ -22,7 +25,7 @@ use crate::{
 /// A bridge with the apps `a` and `b`, and the agent `hr`.
 struct Front {
     bridge: Bridge,
-    _mantyx: Mantyx,
+    mantyx: Mantyx,
 }
 
 impl Front {
@@ -33,7 +36,7 @@ impl Front {
         let apps = format!("apps:\n  a: {{token: {a}{of_a}}}\n  b: {{token: {b}}}\n");
         let agent = format!("a2a:\n  hr: {{{keys}allow_hosts: [127.0.0.1], url: \"{url}\"}}\n");
         let bridge = Bridge::ready(&format!("{}{apps}{agent}", mantyx.upstream())).await;
-        let front = Self { bridge, _mantyx: mantyx };
+        let front = Self { bridge, mantyx };
         front.wait_for_agent().await;
         front
     }

@@ -463,3 +463,31 @@ pub(crate) fn journal(rig: &Harness) -> String {
     }
     text
 }
+
+/// As a tool, and through the front: its streams, its failures, and its tasks.
+#[tokio::test]
+async fn agent_on_google_adk_is_called_as_a_tool_and_by_a_client_of_a2a() {
+    let agent = start(fetch::python_adk(), "a2a_adk_agent.py", &[]).await;
+    let peer = dial(&agent, None).await;
+    assert_eq!(result(&peer, "hello").await, "you said: hello");
+    assert_eq!(result(&peer, "long 5").await, "you said: long 5");
+    let failed = call(&peer, "throw").await;
+    assert!(
+        matches!(&failed, Ok(Answer::Error(why)) if why.contains("the agent fails")),
+        "{failed:?}"
+    );
+    let rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url)).await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let rpc = async |method: &str, params: serde_json::Value| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        rig.bridge.api("POST", "/a2a/hr", Some(&body.to_string())).await
+    };
+    let message = |id: &str, text: &str| json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}});
+    let streamed = rpc("SendStreamingMessage", message("m1", "long 5")).await.text();
+    assert!(streamed.contains("you said: long 5"), "{streamed}");
+    assert!(streamed.contains("TASK_STATE_COMPLETED"), "{streamed}");
+    let failed = rpc("SendStreamingMessage", message("m2", "throw")).await.text();
+    assert!(failed.contains("TASK_STATE_FAILED") && failed.contains("the agent fails"), "{failed}");
+    let listed = rpc("ListTasks", json!({})).await.expect(200);
+    assert_eq!(listed["result"]["totalSize"], 2, "{listed}");
+}

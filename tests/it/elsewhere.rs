@@ -1,6 +1,7 @@
 //! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no
 //! app of another's.
 
+mod agents;
 mod backends;
 mod cancellations;
 mod conversations;

@@ -11,6 +11,7 @@ What it does is decided by the message:
     fail      fails the task
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
+    flood N   completes a task whose artifact comes in N pieces of 1 MiB
     file      completes a task with text, data and a file
     header X  replies with the header X of the request
     context   replies with the id of the conversation
@@ -149,6 +150,12 @@ class Executor(AgentExecutor):
             for place, piece in enumerate(["one ", "two ", "three"]):
                 await updater.add_artifact(
                     [Part(text=piece)], artifact_id="a", append=place > 0, last_chunk=place == 2
+                )
+            await updater.complete()
+        elif verb == "flood":
+            for place in range(int(rest)):
+                await updater.add_artifact(
+                    [Part(text="x" * 2**20)], artifact_id="a", append=place > 0
                 )
             await updater.complete()
         elif verb == "file":

@@ -1,5 +1,5 @@
-//! A fast MCP server over Streamable HTTP, in `/mcp`, a fast agent in `/agent`, and servers with
-//! many tools: `/catalog/500` has 500.
+//! A fast MCP server over Streamable HTTP, in `/mcp`, a fast agent in `/agent`, two agents with
+//! tasks in `/tasks` and `/polled`, and servers with many tools: `/catalog/500` has 500.
 //!
 //! A tool's answer says when its request was there and when it was answered, so that whoever gets
 //! it knows the tool's own time. Must not: need more than a few microseconds for an answer.
@@ -9,13 +9,15 @@ use std::{net::SocketAddr, sync::OnceLock};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{agent, catalog};
+use super::{agent, catalog, task_agent};
 use crate::{
     clock,
     run::Outcome,
     wire::{self, Request, Served, header},
 };
 
+/// The addresses of the agents with tasks: with streams, and without.
+const TASKS: [&str; 2] = ["/tasks/", "/polled/"];
 /// The length that answers are filled up to.
 const ANSWER_LENGTH: usize = 160;
 
@@ -49,6 +51,10 @@ pub(super) async fn play() -> Outcome<()> {
 
 async fn serve(mut client: Served) -> std::io::Result<()> {
     while let Some(request) = client.request().await? {
+        if request.method == "POST" && TASKS.contains(&request.target.as_str()) {
+            task_agent::answer(&mut client, &request).await?;
+            continue;
+        }
         client.write(&respond(&request)).await?;
     }
     Ok(())
@@ -57,7 +63,15 @@ async fn serve(mut client: Served) -> std::io::Result<()> {
 fn respond(request: &Request) -> Vec<u8> {
     let path = request.target.split('?').next().unwrap_or_default();
     match (request.method.as_str(), path) {
-        ("GET", "/agent/.well-known/agent-card.json") => wire::response(200, &card(request)),
+        ("GET", "/agent/.well-known/agent-card.json") => {
+            wire::response(200, &agent::card(host(request)))
+        }
+        ("GET", "/tasks/.well-known/agent-card.json") => {
+            wire::response(200, &task_agent::card(host(request), TASKS[0]))
+        }
+        ("GET", "/polled/.well-known/agent-card.json") => {
+            wire::response(200, &task_agent::card(host(request), TASKS[1]))
+        }
         ("POST", "/agent/") => wire::response(200, &agent::respond(&request.body, request.last)),
         ("POST", _) => match mcp(&request.body, request.last, tools(path)) {
             Some(answer) => wire::response(200, &answer),
@@ -71,9 +85,9 @@ fn respond(request: &Request) -> Vec<u8> {
     }
 }
 
-fn card(request: &Request) -> String {
+fn host(request: &Request) -> SocketAddr {
     let host = header(&request.head, "host").and_then(|host| host.parse().ok());
-    agent::card(host.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0))))
+    host.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
 /// How many tools the server at `path` has beside `echo`.

@@ -53,7 +53,7 @@ pub(super) async fn call(
     };
     let (next, answer) = match outcome {
         Ok(reply) => {
-            let (next, answer) = conclude(reply, thread);
+            let (next, answer) = conclude(reply, thread, call);
             (Some(next), Ok(answer))
         }
         // The task still waits for a message.
@@ -76,7 +76,7 @@ pub(super) async fn resume(
     let mut following = Following::new(link, tracker, call);
     following.know(thread.task.as_deref());
     let reply = following.pick_up(no_task()).await?;
-    let (next, answer) = conclude(reply, thread);
+    let (next, answer) = conclude(reply, thread, call);
     let threads = &link.settings.threads;
     if let Some(conversation) = threads.id(&call.request) {
         threads.end(tracker, conversation, next).await;
@@ -85,8 +85,11 @@ pub(super) async fn resume(
 }
 
 /// The answer in a complete reply to a message of `thread`, and the thread for the next message.
-fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
+fn conclude(reply: Reply, thread: Thread, call: &ToolCall) -> (Thread, Answer) {
     let context = reply.context_id.or(thread.context);
+    if let Some(context) = &context {
+        call.recorder.in_conversation(&call.request, context);
+    }
     match reply.outcome {
         Outcome::Waiting(answer) => {
             (Thread { context, task: reply.task_id.or(thread.task) }, answer)

@@ -32,6 +32,8 @@ pub(super) struct Events {
     /// Counts an event until it is complete.
     held: Held,
     has_ended: bool,
+    /// How many bytes have come.
+    received: usize,
 }
 
 /// Whether the response is an event stream.
@@ -77,7 +79,12 @@ impl Events {
     pub(super) fn new(binding: A2aBinding, response: Response) -> Self {
         let framer = Framer::new(MAX_REPLY);
         let held = Budget::of_process().hold();
-        Self { binding, response, framer, held, has_ended: false }
+        Self { binding, response, framer, held, has_ended: false, received: 0 }
+    }
+
+    /// How many bytes the frames have that were given out, comments and framing included.
+    pub(super) fn given_out(&self) -> usize {
+        self.received.saturating_sub(self.framer.unfinished().len())
     }
 
     async fn next(&mut self) -> A2aResult<Option<Box<RawValue>>> {
@@ -109,7 +116,10 @@ impl Events {
             let chunk =
                 chunk.map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
             match chunk {
-                Some(chunk) => self.framer.push(&chunk),
+                Some(chunk) => {
+                    self.received = self.received.saturating_add(chunk.len());
+                    self.framer.push(&chunk);
+                }
                 None => {
                     self.has_ended = true;
                     // Some servers leave out the blank line behind their last event.

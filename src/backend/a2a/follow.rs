@@ -121,6 +121,9 @@ impl<'a> Following<'a> {
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
         self.stale = Stale::None;
+        if let Some(context) = context {
+            self.call.recorder.in_conversation(&self.call.request, context);
+        }
         if self.task.is_none() || self.task == self.told {
             return;
         }

@@ -24,9 +24,10 @@ use super::result::{Stage, is_failed};
 use super::update::{Event, Update};
 use super::wire::{self, Request};
 use super::{progress_text, update};
+use crate::backend::seat::Seat;
 use crate::backend::{
     A2aClient, A2aWire, AgentError, AgentEvent, AgentResult, CallError, CallOutcome, Called,
-    RelayOperation, RelayReply, RelayRequest, ToolCall,
+    NotRead, RelayOperation, RelayReply, RelayRequest, ToolCall,
 };
 use crate::config::A2aBinding;
 use crate::http_client;
@@ -219,8 +220,17 @@ fn status<'a>(event: &Event<'a>) -> Option<&'a RawValue> {
 
 impl AgentEvents {
     /// The next event, or a sign of life; `None` at the end of the stream.
+    ///
+    /// A stream has a bound as any other reply has. Nothing here collects it, but an agent that
+    /// never stops would take its connection, its client and the processor for as long as it likes.
     async fn next(&mut self) -> A2aResult<Option<Next>> {
-        let data = match self.events.next_piece().await? {
+        let piece = self.events.next_piece().await?;
+        if self.events.given_out() > MAX_REPLY {
+            return Err(
+                CallError::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: None }).into()
+            );
+        }
+        let data = match piece {
             None => return Ok(None),
             Some(Piece::Comment) => return Ok(Some(Next::Comment)),
             Some(Piece::Data(data)) => data,
@@ -264,11 +274,24 @@ impl CallRelay<'_> {
 
     /// Hands over what a stream brings, until its end. If the stream breaks, the client is told,
     /// and asks for its task.
+    ///
+    /// A client that hangs up may leave a stream of hours behind, and another one with each
+    /// message. So the call then gives its permits back: those of its app would soon be used up
+    /// otherwise. The stream is read on, as some agents stop their work when its reader goes.
     async fn stream(&self, mut events: AgentEvents) -> Called<CallOutcome> {
         let mut last =
             Err(A2aFailure::unclear("its event stream has no event").into_error_after_delivery());
+        let mut vacant_seat = None;
         loop {
-            match events.next().await {
+            let next = tokio::select! {
+                biased;
+                () = self.client.hung_up.cancelled(), if vacant_seat.is_none() => {
+                    vacant_seat = Some(self.call.progress.seat.as_ref().map(Seat::vacate));
+                    continue;
+                }
+                next = events.next() => next,
+            };
+            match next {
                 Ok(Some(Next::Comment)) => self.call.progress.touch(),
                 Ok(Some(Next::AgentEvent(reply))) => {
                     last = self.outcome(&reply);

@@ -72,7 +72,8 @@ impl CallFailure {
     pub(super) fn ending(&self) -> Ending {
         match self {
             Self::BreakerOpen(_) => Ending::BreakerOpen,
-            Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
+            Self::Rejected(..)
+            | Self::NotRecorded(NotRecorded::NoShare | NotRecorded::Elsewhere) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected
             | Self::Disabled

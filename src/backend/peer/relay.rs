@@ -7,6 +7,7 @@ use futures_util::stream::BoxStream;
 use http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::CallError;
 use crate::backend::log::Redactor;
@@ -85,22 +86,21 @@ pub struct AgentError {
 }
 
 impl AgentEvent {
-    /// What the agent says, without what `redact` removes from it; an error also without secrets,
-    /// as a server may repeat the token that it refuses.
+    /// What the agent says, without what `redact` removes from it. Ids stay: with another id, the
+    /// client could not ask for its task. An error is also without secrets, as a server may repeat
+    /// the token that it refuses.
     pub(in crate::backend) fn without_secrets(self, redactor: &Redactor) -> Self {
         let mut count = 0;
-        let mut redacted = |json: &RawValue| {
-            in_place_if_large(json.get().len(), || {
-                redactor.redact.in_json(json, Part::Result, &mut count)
-            })
+        let mut redacted = |json: &RawValue, part| {
+            in_place_if_large(json.get().len(), || redactor.redact.in_json(json, part, &mut count))
         };
         let reply = match self {
             Self::Result(result) => {
-                let json = redacted(&result.json).unwrap_or(result.json);
+                let json = redacted(&result.json, Part::AgentResult).unwrap_or(result.json);
                 Self::Result(AgentResult { json, ..result })
             }
             Self::Error(error) => {
-                let json = redacted(&error.json).unwrap_or(error.json);
+                let json = redacted(&error.json, Part::Result).unwrap_or(error.json);
                 let text = redactor.secrets.hide(Box::<str>::from(json).into_string());
                 // A number that is replaced by a text leaves a place without valid JSON.
                 let json =
@@ -126,4 +126,7 @@ pub enum RelayReply {
 pub struct A2aClient {
     pub request: RelayRequest,
     pub events: mpsc::Sender<AgentEvent>,
+    /// Cancelled when the client has hung up and its app can ask for the task. The call then gives
+    /// its permits back, and only reads on.
+    pub hung_up: CancellationToken,
 }

@@ -275,7 +275,8 @@ pub fn no_token_here(which: impl Display) -> MistakeText {
 pub fn one_tool(name: impl Display) -> MistakeText {
     MistakeText::new(
         format!("`{name}` is one tool, not a server with several"),
-        "write it into `backends`, or leave it out there",
+        "write it into `backends`, or leave it out there; rules on its arguments are \
+         `deny: [{tool: '*', when: […]}]`",
     )
 }
 

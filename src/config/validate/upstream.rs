@@ -13,8 +13,8 @@ use super::backend::Backends;
 use super::web::is_in_the_open;
 use super::{Validator, mistakes, optional};
 use crate::config::{
-    App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
-    RefreshGrant, San, Scalar, TokenHash, Upstream, file_format,
+    App, At, Auth, Count, Credential, Dialect, GlobOrRule, List, Listen, Mantyx, Named, NodeId,
+    Rate, RefreshGrant, San, Scalar, TokenHash, Upstream, file_format,
 };
 use crate::model::{AppName, BackendName, Rights};
 
@@ -247,8 +247,8 @@ impl Validator<'_> {
         let mut tools = BTreeMap::new();
         for (name, At { value: filter, node }) in filters.iter().flat_map(|at| &at.value) {
             let Some(backend) = self.named_backend(node.key(), name, backends) else { continue };
-            // Others have no tools to choose from.
-            if backends.ready[&backend].target.section() != "mcp" {
+            // Others have no tools to choose from, and calls with arguments that a rule may be for.
+            if backends.ready[&backend].target.section() != "mcp" && !has_rules_alone(filter) {
                 self.error(node.key(), mistakes::one_tool(name));
             }
             if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
@@ -352,4 +352,15 @@ fn takes_certificates(listen: &Listen) -> bool {
 
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// Whether the filter has nothing but rules on the arguments of all calls.
+fn has_rules_alone(filter: &file_format::AppTools) -> bool {
+    let denied = filter.deny.iter().flat_map(|list| &list.value.0);
+    let mut are_rules = denied.map(|at| match &at.value {
+        GlobOrRule::Glob(_) => false,
+        // It has no name of its own that another glob could match.
+        GlobOrRule::Rule(rule) => rule.tool.as_ref().is_some_and(|tool| tool.value == "*"),
+    });
+    filter.allow.is_none() && are_rules.all(|is_rule| is_rule)
 }

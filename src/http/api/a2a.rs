@@ -43,7 +43,7 @@ struct Agent {
     tool: String,
     route: Route,
     catalog: Arc<Catalog>,
-    /// The wires that can be relayed.
+    /// The wires that can be relayed; none of an agent that speaks gRPC alone.
     wires: Vec<A2aWire>,
 }
 
@@ -88,6 +88,9 @@ impl Api {
             let mut agents = Vec::new();
             for name in offer.in_order(|_| true) {
                 let Ok(agent) = api.agent(&offer, name.as_str()) else { continue };
+                if agent.wires.is_empty() {
+                    continue;
+                }
                 let Some(card) = agent.catalog.public_card() else { continue };
                 let members = Members::read(card.get()).unwrap_or(Members(Vec::new()));
                 let url = address(&base, &agent.name);
@@ -106,6 +109,9 @@ impl Api {
 
     fn a2a_card(&self, incoming: &ApiRequest) -> HandlerResult {
         let agent = self.agent(&self.offer(&incoming.caller.app), &incoming.segment)?;
+        if agent.wires.is_empty() {
+            return Err(response::error(Code::NotFound, &FrontError::grpc_alone().message));
+        }
         let url = address(&self.base(&incoming.request), &agent.name);
         let card = agent.card(&url, false).ok_or_else(no_card)?;
         Ok(response::json_text(card))
@@ -202,10 +208,6 @@ impl Api {
             Some(connection) => connection.peer.wires(),
             None => catalog.public_card().map(card::named_wires).unwrap_or_default(),
         };
-        if wires.is_empty() {
-            let why = "This agent speaks gRPC alone, which the front does not relay.";
-            return Err(response::error(Code::NotFound, why));
-        }
         Ok(Agent {
             name: name.clone(),
             tool: tool.to_string(),
@@ -241,6 +243,9 @@ impl Agent {
 
 impl Client {
     async fn answer(self, request: FrontRequest, is_stream: bool) -> Response<Body> {
+        if self.agent.wires.is_empty() {
+            return reply::failure(&self.form, FrontError::grpc_alone(), is_stream);
+        }
         if !self.agent.wires.contains(&self.wire) {
             let error = FrontError::other_version(self.wire.generation);
             return reply::failure(&self.form, error, is_stream);
@@ -252,7 +257,7 @@ impl Client {
             FrontRequest::CancelTask(params) => self.cancel_task(params).await,
             FrontRequest::Subscribe(task) => self.subscribe(task).await,
             FrontRequest::ListTasks(_) if self.wire.generation == Generation::V03 => {
-                reply::failure(&self.form, FrontError::no_method("tasks/list"), false)
+                reply::failure(&self.form, FrontError::no_list(self.wire.binding), false)
             }
             FrontRequest::ListTasks(params) => self.list_tasks(params).await,
             FrontRequest::ExtendedCard => match self.agent.card(&self.url, true) {

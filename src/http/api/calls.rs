@@ -17,7 +17,7 @@ use super::{
 use crate::backend::{CallOutcome, McpClient, Modes, NotRecorded, Source};
 use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
-use crate::calls::once::NotAnswered;
+use crate::calls::once::{NotAnswered, RequestStart};
 use crate::config::error::did_you_mean;
 use crate::model::loom::Set;
 use crate::model::offer::Ref;
@@ -75,6 +75,8 @@ struct BatchContext {
     origin: Arc<Origin>,
     form: Form,
     calls: Arc<[Call]>,
+    /// The request with its `Idempotency-Key`.
+    start: Option<Arc<RequestStart>>,
     /// Closed once a result has found no room.
     turns: Semaphore,
 }
@@ -272,10 +274,11 @@ impl Api {
             check_ids([set.id.as_str()].into_iter().chain(set.run.as_deref()))?;
         }
         let app = origin.app.name.clone();
-        let work = self.clone().make_calls(origin, batch);
+        let api = self.clone();
         let answer = match once {
-            None => work.await,
+            None => api.make_calls(origin, batch, None).await,
             Some(KeyedRequest { key, digest }) => {
+                let work = |start| api.make_calls(origin, batch, Some(start));
                 self.runs.calls.once_for_app((app, key), digest, work).await
             }
         };
@@ -302,7 +305,12 @@ impl Api {
     }
 
     /// Makes the calls of one request, some of them side by side, and writes the answer to it.
-    async fn make_calls(self, origin: Arc<Origin>, batch: Batch) -> Result<Bytes, NotAnswered> {
+    async fn make_calls(
+        self,
+        origin: Arc<Origin>,
+        batch: Batch,
+        start: Option<Arc<RequestStart>>,
+    ) -> Result<Bytes, NotAnswered> {
         let Batch { form, calls, body: _body } = batch;
         let context = Arc::new(BatchContext {
             offer: self.offer(&origin.app),
@@ -310,6 +318,7 @@ impl Api {
             origin,
             form,
             calls,
+            start,
         });
         let places = 0..context.calls.len();
         let pending_results = places.map(async |place| {
@@ -318,7 +327,7 @@ impl Api {
                 return Ok(context.not_made(place, FULL.to_owned()));
             };
             match &context.form {
-                Form::Api(_) => self.clone().make_call(Arc::clone(&context), place).await,
+                Form::Api(_) => self.clone().make_call(Arc::clone(&context), place, None).await,
                 Form::Loom(set) => self.make_call_once(&context, set, place).await,
             }
         });
@@ -346,8 +355,9 @@ impl Api {
         // No header has a line end, so that no Idempotency-Key is the same.
         let key = format!("loom\n{:?} {:?} {tool_use:?}", set.run, set.id);
         let digest = context.origin.digest(&format!("{name}\n{}", args.get()));
-        let call_result = self.clone().make_call(Arc::clone(context), place);
-        let work = async move {
+        let (api, call_context) = (self.clone(), Arc::clone(context));
+        let work = async move |start| {
+            let call_result = api.make_call(call_context, place, Some(start));
             let CallResult { text, tool_called } = call_result.await?;
             if tool_called { Ok(text) } else { Err(NotAnswered::NoCall(text)) }
         };
@@ -362,13 +372,14 @@ impl Api {
         }
     }
 
-    /// Makes the call at `place`. Its result is counted for the app.
+    /// Makes the call at `place`, which `own_start` makes once. Its result is counted for the app.
     async fn make_call(
         self,
         context: Arc<BatchContext>,
         place: usize,
+        own_start: Option<Arc<RequestStart>>,
     ) -> Result<CallResult, NotAnswered> {
-        let BatchContext { offer, origin, form, calls, turns } = &*context;
+        let BatchContext { offer, origin, form, calls, start, turns } = &*context;
         let Origin { app, trace, .. } = &**origin;
         let call = &calls[place];
         let name = &call.name;
@@ -387,7 +398,8 @@ impl Api {
             Form::Loom(_) => Some(self.client_for_result(app)),
             Form::Api(_) => None,
         };
-        let by = CalledBy { run: form.run(&app.name), client, ..CalledBy::default() };
+        let requests = start.iter().cloned().chain(own_start).collect();
+        let by = CalledBy { run: form.run(&app.name), client, requests, ..CalledBy::default() };
         let mut outcome =
             self.runs.calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) =

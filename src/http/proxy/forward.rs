@@ -103,7 +103,9 @@ impl<'a> Outgoing<'a> {
         let message = match others(self.runs, &self.caller.app, &self.resource) {
             None => return Ok(()),
             Some(OwnedKind::Run) => "There is no such run.",
-            Some(OwnedKind::Session | OwnedKind::OfAgent) => "There is no such session.",
+            Some(OwnedKind::Session | OwnedKind::Task | OwnedKind::Context) => {
+                "There is no such session."
+            }
         };
         Err(response::error(Code::NotFound, message))
     }

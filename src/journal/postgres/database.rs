@@ -457,6 +457,12 @@ impl Database {
         records(&self.query(include_str!("sql/find.sql"), values).await?)
     }
 
+    /// The records of owners whose keys and values begin so.
+    pub(super) async fn owned(&self, key_start: &[u8], value_start: &[u8]) -> Queried<Records> {
+        let values: Values<'_> = &[&self.group, &key_start, &value_start];
+        records(&self.query(include_str!("sql/owned.sql"), values).await?)
+    }
+
     /// The records of the runs that others than `own` drive, or of those with the id `run_id`.
     pub(super) async fn elsewhere(
         &self,

@@ -11,14 +11,14 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::database::{OwnedRuns, Queried, Records};
-use super::rows::{Id, id_of, name};
+use super::rows::{Id, id_of, key_start, name, value_start};
 use super::{AGAIN, Database, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
     CallKey, Key, LongRecord, OwnedKey, OwnerRecord, RequestKey, RequestRecord, Slot,
     StoredRecords, StoredRun,
 };
-use crate::model::{CallId, RunKey, RunKind, Workspace};
+use crate::model::{AppName, CallId, RunKey, RunKind, Workspace};
 
 /// How long a kept answer may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(100);
@@ -121,6 +121,22 @@ impl Replica {
     pub async fn owner(&self, key: &OwnedKey) -> Queried<Option<OwnerRecord>> {
         let records = self.read(&Key::Owner(key.clone())).await?;
         Ok(Live::of_rows(records).records().owners.pop().map(|(_, record)| record))
+    }
+
+    /// What `app` owns of the collection, as the group knows it.
+    ///
+    /// The database compares the beginnings of keys and values and does not read them as JSON: an
+    /// id that an app has given may be one that PostgreSQL does not take for a text.
+    pub async fn owned_of(
+        &self,
+        collection: &(Workspace, &'static str),
+        app: &AppName,
+    ) -> Queried<Vec<(OwnedKey, OwnerRecord)>> {
+        let (key_start, value_start) = (key_start(collection), value_start(app));
+        let records = self
+            .with_reader(async |reader: &Database| reader.owned(&key_start, &value_start).await)
+            .await?;
+        Ok(Live::of_rows(records).records().owners)
     }
 
     async fn read(&self, key: &Key) -> Queried<Records> {

@@ -10,7 +10,7 @@ use crate::journal::live;
 use crate::journal::live::json;
 use crate::journal::record::{CallKey, Change, Key, RunRecord, Slot};
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::{BackendName, RunId, RunKey, Workspace};
+use crate::model::{AppName, BackendName, RunId, RunKey, Workspace};
 
 /// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
 pub(super) type Epochs = HashMap<Slot, Option<i64>>;
@@ -266,6 +266,22 @@ pub(super) fn name(run: &RunKey) -> Id {
 pub(super) fn call_of(answer: &[u8]) -> RowKey {
     let rest = answer.strip_prefix(live::ANSWER).unwrap_or(answer);
     [live::CALL, rest].concat()
+}
+
+/// What the keys of the owners in a collection begin with.
+pub(super) fn key_start(collection: &(Workspace, &'static str)) -> Vec<u8> {
+    let (workspace, kind) = collection;
+    let whole = json(&Key::Owner((workspace.clone(), (*kind).to_owned(), String::new())));
+    // Without the end of the empty id, and what closes the key.
+    let end = whole.len().saturating_sub(b"\"]}".len());
+    whole[..end].to_vec()
+}
+
+/// What the record of each owner of `app` begins with.
+pub(super) fn value_start(app: &AppName) -> Vec<u8> {
+    let mut start = json(&serde_json::json!({ "app": app }));
+    start.pop();
+    start
 }
 
 /// What a key says that its record is: the first word in it.

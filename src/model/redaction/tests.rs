@@ -311,3 +311,49 @@ fn a_pattern_is_checked() {
     assert_eq!((replaced.as_deref(), count), (Some("a $0"), 1), "as it is written");
     assert_eq!(Redaction::default().apply("secret-12", &mut count), None);
 }
+
+#[test]
+fn ids_and_words_of_an_agents_result_stay() {
+    let redaction =
+        Redaction(vec![Pattern::new("[0-9a-f]{4}|task|TASK", Some("X")).expect("a pattern")]);
+    let apply = |text: &str| {
+        let json = RawValue::from_string(text.to_owned()).expect("JSON");
+        let changed = redaction.in_json(&json, Part::AgentResult, &mut 0);
+        changed.map_or_else(|| text.to_owned(), |json| json.get().to_owned())
+    };
+    let bytes = "ab12".repeat(20);
+    for (before, expected) in [
+        // Tasks, messages and events of both versions.
+        (r#"{"id":"ab12","contextId":"ab12","kind":"task"}"#, None),
+        (
+            r#"{"task":{"id":"ab12","context_id":"ab12","status":{"state":"TASK_STATE_WORKING"}}}"#,
+            None,
+        ),
+        (r#"{"message":{"messageId":"ab12","referenceTaskIds":["ab12","cd34"]}}"#, None),
+        (r#"{"statusUpdate":{"taskId":"ab12","status":{"message":{"taskId":"ab12"}}}}"#, None),
+        (r#"{"artifacts":[{"artifactId":"ab12"}],"history":[{"messageId":"ab12"}]}"#, None),
+        (r#"{"status":{"state":"working","timestamp":"2026-01-01T00:00:00.1234Z"}}"#, None),
+        // What the agent says.
+        (
+            r#"{"id":"ab12","status":{"message":{"parts":[{"text":"see ab12"}]}}}"#,
+            Some(r#"{"id":"ab12","status":{"message":{"parts":[{"text":"see X"}]}}}"#),
+        ),
+        (
+            r#"{"artifacts":[{"artifactId":"ab12","name":"ab12","parts":[{"data":{"id":"ab12","taskId":["ab12"]}}]}]}"#,
+            Some(
+                r#"{"artifacts":[{"artifactId":"ab12","name":"X","parts":[{"data":{"id":"X","XId":["X"]}}]}]}"#,
+            ),
+        ),
+        (
+            r#"{"id":"ab12","metadata":{"id":"ab12"},"other":{"id":"ab12"},"state":"ab12"}"#,
+            Some(r#"{"id":"ab12","metadata":{"id":"X"},"other":{"id":"X"},"state":"X"}"#),
+        ),
+        (r#"{"parts":[{"id":"ab12"}]}"#, Some(r#"{"parts":[{"id":"X"}]}"#)),
+    ] {
+        assert_eq!(apply(before), expected.unwrap_or(before));
+    }
+    let file = format!(r#"{{"parts":[{{"raw":"{bytes}"}},{{"file":{{"bytes":"{bytes}"}}}}]}}"#);
+    assert_eq!(apply(&file), file, "a file would be damaged");
+    let data = format!(r#"{{"parts":[{{"data":{{"raw":"{bytes}"}}}}]}}"#);
+    assert_ne!(apply(&data), data);
+}

@@ -181,7 +181,7 @@ fn task_of_an_agent_belongs_to_the_first_app() {
     let tasks = |app: &str| -> Vec<(String, Option<String>)> {
         let (agent, app) = (agent(), AppName::from(app));
         let tasks = owners.tasks(&agent, &app);
-        tasks.map(|(id, message)| (id.to_owned(), message.map(str::to_owned))).collect()
+        tasks.map(|task| (task.id.to_owned(), task.message.map(str::to_owned))).collect()
     };
     let listed = |id: &str, message: &str| (id.to_owned(), Some(message.to_owned()));
     assert_eq!(tasks("a"), [listed("u", "o"), listed("t", "m")], "the last one first");

@@ -35,6 +35,8 @@ const PYTHON_AGNO: &[&str] = &[
     "python-multipart==0.0.34",
     "uvicorn==0.54.0",
 ];
+/// Google's framework, whose agents speak A2A by the newer SDK.
+const PYTHON_ADK: &[&str] = &["google-adk[a2a]==2.13.0", "a2a-sdk==1.3.0", "uvicorn==0.54.0"];
 /// A2A's SDK for JavaScript, in both generations.
 const A2A_NODE_V03: &[&str] = &["@a2a-js/sdk@0.3.13", "express@5.2.1"];
 const A2A_NODE_V1: &[&str] = &["@a2a-js/sdk@1.3.0", "express@5.2.1"];
@@ -130,6 +132,12 @@ pub(crate) fn python_v03() -> PathBuf {
 pub(crate) fn python_v02() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v02", PYTHON_V02, venv))).join("bin/python")
+}
+
+/// The interpreter that has google-adk.
+pub(crate) fn python_adk() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-adk", PYTHON_ADK, venv))).join("bin/python")
 }
 
 /// The interpreter that has agno.

@@ -277,45 +277,55 @@ fn tools_of_an_app_are_some_of_a_server_that_it_may_use() {
     check(
         r"upstream: {sandbox: true}
 mcp: {fs: {command: a}, jira: {command: a}}
-local: {page: {description: d, command: [a]}}
+local: {page: {description: d, command: [a]}, mail: {description: d, command: [a]}}
+a2a: {desk: {bundled: true}}
 apps:
   a:
     token: '${env:TOKEN}'
-    backends: [fs, page]
+    backends: [fs, page, mail, desk]
     tools:
       sf: {allow: [a]}
       page: {allow: [a]}
+      mail: {deny: [mail]}
+      desk: {deny: [{tool: '*', when: [{path: /message, glob: '*salary*'}]}]}
       jira: {deny: [a]}
       fs: {}",
         r"error: there is no backend `sf`
- --> /srv/bridge.yaml:9:7 (apps.a.tools.sf)
-  |
-9 |       sf: {allow: [a]}
-  |       ^^
-  = did you mean `fs`?
+  --> /srv/bridge.yaml:10:7 (apps.a.tools.sf)
+   |
+10 |       sf: {allow: [a]}
+   |       ^^
+   = did you mean `fs`?
 
 error: `page` is one tool, not a server with several
-  --> /srv/bridge.yaml:10:7 (apps.a.tools.page)
+  --> /srv/bridge.yaml:11:7 (apps.a.tools.page)
    |
-10 |       page: {allow: [a]}
+11 |       page: {allow: [a]}
    |       ^^^^
-   = write it into `backends`, or leave it out there
+   = write it into `backends`, or leave it out there; rules on its arguments are `deny: [{tool: '*', when: […]}]`
+
+error: `mail` is one tool, not a server with several
+  --> /srv/bridge.yaml:12:7 (apps.a.tools.mail)
+   |
+12 |       mail: {deny: [mail]}
+   |       ^^^^
+   = write it into `backends`, or leave it out there; rules on its arguments are `deny: [{tool: '*', when: […]}]`
 
 error: the app may not use `jira` at all
-  --> /srv/bridge.yaml:11:7 (apps.a.tools.jira)
+  --> /srv/bridge.yaml:14:7 (apps.a.tools.jira)
    |
-11 |       jira: {deny: [a]}
+14 |       jira: {deny: [a]}
    |       ^^^^
    = add it to `backends`, or remove this
 
 error: this says nothing of the tools of `fs`
-  --> /srv/bridge.yaml:12:7 (apps.a.tools.fs)
+  --> /srv/bridge.yaml:15:7 (apps.a.tools.fs)
    |
-12 |       fs: {}
+15 |       fs: {}
    |       ^^
    = write `allow: [glob…]`, `deny: [glob…]`, or both
 
-4 errors in /srv/bridge.yaml",
+5 errors in /srv/bridge.yaml",
     );
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::backend::calls::relay::NotRelayed;
 use crate::backend::{AgentError, Generation};
+use crate::config::A2aBinding;
 use crate::model::Ending;
 use crate::model::form::without_lone_surrogates;
 use crate::model::json::one_line;
@@ -48,6 +49,28 @@ impl FrontError {
     pub(super) fn no_method(method: &str) -> Self {
         let why = format!("The bridge has no method `{method}` of A2A 0.3 or 1.0.");
         Self::new(error_code::METHOD_NOT_FOUND, StatusCode::NOT_FOUND, why)
+    }
+
+    /// A2A 0.3 has a list of tasks over gRPC, and over HTTP+JSON where a server likes; over
+    /// JSON-RPC it has none.
+    pub(super) fn no_list(binding: A2aBinding) -> Self {
+        let why = "The bridge lists no tasks in A2A 0.3, whose agents have no list over JSON-RPC. Ask \
+                   for each task by its id, or use `ListTasks` of A2A 1.0 if the agent's card has it.";
+        match binding {
+            A2aBinding::HttpJson => {
+                Self::new(error_code::UNSUPPORTED_OPERATION, StatusCode::NOT_IMPLEMENTED, why)
+            }
+            A2aBinding::JsonRpc | A2aBinding::Grpc => {
+                Self::new(error_code::METHOD_NOT_FOUND, StatusCode::NOT_FOUND, why)
+            }
+        }
+    }
+
+    /// The agent has no interface whose messages are JSON.
+    pub(super) fn grpc_alone() -> Self {
+        let why = "This agent speaks gRPC alone, and the bridge relays no gRPC: it has no interface \
+                   for clients of A2A here. Agent runs use it as a tool.";
+        Self::new(error_code::UNSUPPORTED_OPERATION, StatusCode::BAD_REQUEST, why)
     }
 
     pub(super) fn no_push() -> Self {

@@ -96,6 +96,7 @@ pub(super) fn rpc_method(name: &str) -> Option<(Generation, RpcMethod)> {
         "tasks/get" => (V03, RpcMethod::GetTask),
         "tasks/cancel" => (V03, RpcMethod::CancelTask),
         "tasks/resubscribe" => (V03, RpcMethod::Subscribe),
+        "tasks/list" => (V03, RpcMethod::ListTasks),
         "agent/getAuthenticatedExtendedCard" => (V03, RpcMethod::ExtendedCard),
         "SendMessage" => (V10, RpcMethod::Send),
         "SendStreamingMessage" => (V10, RpcMethod::Stream),

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Response, StatusCode};
 use tokio::sync::mpsc;
@@ -125,6 +126,18 @@ pub(super) fn events_after(
         return first.response(&form);
     }
     events(form, stream::iter([first]).chain(rest))
+}
+
+/// The stream of `items`. The first one may be an error that is a response for itself, so it is
+/// waited for as long as a silent stream may be.
+pub(super) async fn stream_of(
+    form: ReplyForm,
+    mut items: BoxStream<'static, Item>,
+) -> Response<Body> {
+    match timeout(PING_EVERY, items.next()).await {
+        Ok(Some(first)) => events_after(form, first, items),
+        Ok(None) | Err(_) => events(form, items),
+    }
 }
 
 /// An error in the place of a result or, for a client that reads one, of a stream.

@@ -196,7 +196,9 @@ mod tests {
         let Ok((_, FrontRequest::ListTasks(params))) = list else { panic!("{list:?}") };
         assert_eq!((params.page_size, params.context.as_deref()), (MAX_PAGE, Some("c")));
         let code = |method: &str| read(method, "{}").request.expect_err(method).code;
-        assert_eq!(code("tasks/list"), -32601);
+        assert_eq!(code("tasks/all"), -32601);
+        let old_list = read("tasks/list", "{}").request;
+        assert!(matches!(old_list, Ok((Generation::V03, FrontRequest::ListTasks(_)))));
         assert_eq!(code("tasks/pushNotificationConfig/set"), -32003);
         assert_eq!(code("message/send"), -32602);
     }

@@ -13,24 +13,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::Client;
 use super::error::FrontError;
 use super::message::SentMessage;
-use super::reply::{self, Item, PING_EVERY};
+use super::reply::{self, Item};
 use crate::backend::{
     A2aClient, AgentError, AgentEvent, AgentResult, Generation, RelayOperation, RelayReply,
     RelayRequest,
 };
 use crate::budget::{Budget, Held};
 use crate::calls::CalledBy;
-use crate::calls::once::NotAnswered;
+use crate::calls::once::{NotAnswered, RequestStart};
 use crate::config::A2aBinding;
 use crate::http::Body;
 use crate::model::{Answer, Call, Ending};
@@ -79,7 +81,7 @@ impl Client {
             let error = FrontError::busy(format!("{no_room}; the message was not sent."));
             return reply::failure(&self.form, error, is_stream);
         }
-        let (sender, mut items) = mpsc::channel(EVENTS);
+        let (sender, items) = mpsc::channel(EVENTS);
         let id = message.id.clone();
         let key = (self.app.name.clone(), format!("a2a/{}/{id}", self.agent.name));
         let digest = message.digest.clone();
@@ -90,23 +92,40 @@ impl Client {
             begun: None,
             items: Some(sender),
             has_error: false,
+            has_task: false,
             _room: room,
         };
-        let answered = self.api.runs.calls.once_for_app(key, digest, message_relay.begin());
-        let first = if is_stream {
-            timeout(PING_EVERY, items.recv()).await
-        } else {
-            Ok(items.recv().await)
-        };
-        match first {
-            Ok(Some(item)) if is_stream => {
-                reply::events_after(self.form, item, reply::received(items))
-            }
-            Ok(Some(item)) => item.response(&self.form),
-            // The message was sent before.
-            Ok(None) => self.repeat(answered.await, &id, is_stream).await,
-            Err(_elapsed) => reply::events(self.form, reply::received(items)),
+        let calls = &self.api.runs.calls;
+        let answered = calls.once_for_app(key, digest, |start| message_relay.begin(start));
+        let form = self.form.clone();
+        let mut replies = self.clone().replies(items, answered, id, is_stream);
+        if is_stream {
+            return reply::stream_of(form, self.while_permitted(replies)).await;
         }
+        match replies.next().await {
+            Some(item) => item.response(&form),
+            None => {
+                reply::failure(&form, FrontError::internal("The agent has said nothing."), false)
+            }
+        }
+    }
+
+    /// What the client gets: what the agent says to its message or, if that was sent before, what
+    /// has become of it.
+    fn replies(
+        self,
+        mut items: mpsc::Receiver<Item>,
+        answered: impl Future<Output = Result<Bytes, NotAnswered>> + Send + 'static,
+        id: String,
+        is_stream: bool,
+    ) -> BoxStream<'static, Item> {
+        let begin = async move {
+            match items.recv().await {
+                Some(first) => stream::iter([first]).chain(reply::received(items)).boxed(),
+                None => self.repeat(answered.await, &id, is_stream).await,
+            }
+        };
+        stream::once(begin).flatten().boxed()
     }
 
     /// Refuses ids of other apps, and of none: the agent would know them, as to the agent all apps
@@ -146,7 +165,7 @@ impl Client {
         answer: Result<Bytes, NotAnswered>,
         id: &str,
         is_stream: bool,
-    ) -> Response<Body> {
+    ) -> BoxStream<'static, Item> {
         let kept = match answer {
             Ok(body) | Err(NotAnswered::NoCall(body)) => serde_json::from_slice(&body).ok(),
             Err(NotAnswered::Lost) => None,
@@ -163,10 +182,10 @@ impl Client {
                         "The bridge cannot write its journal, so the message was not sent.",
                     ),
                 };
-                return reply::failure(&self.form, error, is_stream);
+                return one(Item::Failed(error));
             }
         };
-        let item = match kept {
+        one(match kept {
             Some(KeptReply::Task(task)) => return self.answer_with_task(task, is_stream).await,
             Some(KeptReply::Result(json)) => {
                 let result =
@@ -182,6 +201,10 @@ impl Client {
             Some(KeptReply::Error(error)) => Item::Failed(error),
             None => {
                 let (agent, app) = (&self.agent.name, &self.app.name);
+                // Another replica may have had the task, and been killed.
+                if let Err(away) = self.api.runs.learn_tasks_of_agent(agent, app).await {
+                    tracing::debug!(%app, %agent, %away, "tasks of other replicas are not known");
+                }
                 match self.api.runs.task_of_message(agent, app, id) {
                     Some(task) => return self.answer_with_task(task, is_stream).await,
                     None => Item::Failed(FrontError::internal(
@@ -190,46 +213,28 @@ impl Client {
                     )),
                 }
             }
-        };
-        if is_stream {
-            reply::events_after(self.form, item, stream::empty())
-        } else {
-            item.response(&self.form)
-        }
+        })
     }
 
     /// Answers a message that was sent before with its task as it stands and, in a stream, with
     /// what becomes of it.
-    async fn answer_with_task(self, task: String, is_stream: bool) -> Response<Body> {
+    async fn answer_with_task(self, task: String, is_stream: bool) -> BoxStream<'static, Item> {
         let operation = RelayOperation::GetTask { task: task.clone(), history_length: None };
         let result = match self.ask_about(&task, operation).await {
             Ok(RelayReply::One(AgentEvent::Result(result))) => result,
-            Ok(RelayReply::One(error)) => {
-                let item = Item::counted(error, &self.app.name).await;
-                return self.one(item, is_stream);
-            }
-            Ok(RelayReply::Events(_)) => {
-                return reply::failure(&self.form, FrontError::other_task(), is_stream);
-            }
-            Err(error) => return reply::failure(&self.form, error, is_stream),
+            Ok(RelayReply::One(error)) => return one(Item::counted(error, &self.app.name).await),
+            Ok(RelayReply::Events(_)) => return one(Item::Failed(FrontError::other_task())),
+            Err(error) => return one(Item::Failed(error)),
         };
         let is_settled = result.is_settled;
         let json = self.as_reply(result.json);
         let result = AgentEvent::Result(AgentResult { json, task: None, context: None, ..result });
         let first = Item::counted(result, &self.app.name).await;
         if !is_stream || is_settled {
-            return self.one(first, is_stream);
+            return one(first);
         }
-        let rest = self.clone().subscription(task).await;
-        reply::events_after(self.form, first, rest)
-    }
-
-    fn one(self, item: Item, is_stream: bool) -> Response<Body> {
-        if is_stream {
-            reply::events_after(self.form, item, stream::empty())
-        } else {
-            item.response(&self.form)
-        }
+        let rest = stream::once(self.subscription(task)).flatten();
+        stream::iter([first]).chain(rest).boxed()
     }
 
     /// A task in the form that the reply to a message has.
@@ -240,6 +245,10 @@ impl Client {
         let wrapped = format!("{{\"task\":{task}}}");
         RawValue::from_string(wrapped).expect("an object around JSON is JSON")
     }
+}
+
+fn one(item: Item) -> BoxStream<'static, Item> {
+    stream::iter([item]).boxed()
 }
 
 /// The relay of one message, in a task of the daemon.
@@ -253,22 +262,30 @@ struct MessageRelay {
     items: Option<mpsc::Sender<Item>>,
     /// The last thing that the agent has said is an error.
     has_error: bool,
+    /// The agent has named a task, and the app owns it.
+    has_task: bool,
     _room: Held,
 }
 
 impl MessageRelay {
     /// Makes the call in a task of its own; returns what the journal keeps, as soon as that is
     /// known. The call may last for an hour longer.
-    async fn begin(mut self) -> Result<Bytes, NotAnswered> {
+    async fn begin(mut self, start: Arc<RequestStart>) -> Result<Bytes, NotAnswered> {
         let (sender, begun) = oneshot::channel();
         self.begun = Some(sender);
         let calls = Arc::clone(&self.client.api.runs.calls);
         let app = self.client.app.name.clone();
-        calls.spawn(&app, self.run());
+        calls.spawn(&app, self.run(start));
         begun.await.unwrap_or(Err(NotAnswered::Lost))
     }
 
-    async fn run(mut self) {
+    /// Has the call made, and hands over what the agent says.
+    ///
+    /// Once the client has hung up and its app can ask for the task, the call gives its permits
+    /// back: many clients that come and go would otherwise use up those of their app. The agent's
+    /// stream is read on, while the app has a place for that. Without one, the stream is closed,
+    /// which cancels no task of A2A. A stop of the bridge does not wait for such a stream.
+    async fn run(mut self, start: Arc<RequestStart>) {
         let Client { api, app, agent, wire, trace, .. } = self.client.clone();
         let params = self.message.params.clone();
         let operation = if self.is_stream {
@@ -277,23 +294,52 @@ impl MessageRelay {
             RelayOperation::Send(params)
         };
         let (sender, mut events) = mpsc::channel(1);
-        let a2a_client = A2aClient { request: RelayRequest { wire, operation }, events: sender };
-        let by = CalledBy { a2a_client: Some(Arc::new(a2a_client)), ..CalledBy::default() };
+        let hung_up = CancellationToken::new();
+        let request = RelayRequest { wire, operation };
+        let a2a_client = A2aClient { request, events: sender, hung_up: hung_up.clone() };
+        let by = CalledBy {
+            a2a_client: Some(Arc::new(a2a_client)),
+            requests: vec![start],
+            ..CalledBy::default()
+        };
         let id = format!("a2a_{}", random::uuid().simple());
         let call = Call::by_hand(&id, agent.tool.clone(), Some(&self.message.arguments));
         let calls = &api.runs.calls;
         let mut calling = pin!(calls.call_by_hand(&app.name, &agent.route, call, &trace, by));
+        let mut unread_slot = None;
         let outcome = loop {
             tokio::select! {
                 biased;
+                () = calls.drain.cancelled(), if unread_slot.is_some() => return,
                 Some(reply) = events.recv() => self.take(reply).await,
                 outcome = &mut calling => break outcome,
+                () = self.left_with_a_task(), if unread_slot.is_none() => {
+                    unread_slot = calls.unread_streams.take(&app.name);
+                    if unread_slot.is_none() {
+                        tracing::info!(
+                            app = %app.name, agent = %agent.name,
+                            "too many streams of agents have no reader: this one is closed, its task goes on"
+                        );
+                        return;
+                    }
+                    hung_up.cancel();
+                }
             }
         };
         while let Ok(reply) = events.try_recv() {
             self.take(reply).await;
         }
         self.end(outcome.ending, &outcome.answer).await;
+    }
+
+    /// Ends when the client has hung up and its app can ask for the task.
+    async fn left_with_a_task(&self) {
+        if !self.has_task {
+            std::future::pending::<()>().await;
+        }
+        if let Some(items) = &self.items {
+            items.closed().await;
+        }
     }
 
     /// Takes what the agent says: its ids get their owner, then the client gets it.
@@ -315,6 +361,7 @@ impl MessageRelay {
                     self.give(Item::Failed(error)).await;
                     return;
                 }
+                self.has_task |= task.is_some();
                 Ok(match task {
                     Some(task) => KeptReply::Task(task.clone()),
                     None => KeptReply::Result(json.clone()),
@@ -369,9 +416,19 @@ impl MessageRelay {
         if is_agents || self.has_error {
             return;
         }
-        let error = FrontError::ended(ending, answer.parts().0);
+        let mut why = answer.parts().0.to_owned();
+        if self.has_task {
+            why.push_str(" Ask for the task, or subscribe to it.");
+        }
+        let error = FrontError::ended(ending, &why);
         let reply = KeptReply::Error(error.clone());
-        self.keep(if ending.is_of_no_call() { Err(reply) } else { Ok(reply) });
+        if ending.is_of_no_call() {
+            // The client gets this by way of the journal: another replica may have the message, and
+            // then its task is the answer.
+            self.items = None;
+            return self.keep(Err(reply));
+        }
+        self.keep(Ok(reply));
         self.give(Item::Failed(error)).await;
     }
 }

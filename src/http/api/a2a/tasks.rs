@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 use http::Response;
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
@@ -15,13 +16,15 @@ use super::error::FrontError;
 use super::message::TaskParams;
 use super::reply::{self, Item};
 use super::request::ListParams;
+use crate::backend::calls::relay::NotRelayed;
 use crate::backend::peer::ReadPermission;
 use crate::backend::{
     AgentEvent, AgentResult, CallError, RelayOperation, RelayReply, RelayRequest,
 };
+use crate::calls::Reloads;
 use crate::http::Body;
 use crate::model::json::quoted;
-use crate::model::{AppName, Members};
+use crate::model::{AppName, Ending, Members};
 use crate::run_store::{AgentThing, Whose};
 
 /// How many tasks one request for a list asks the agent for, and how many bytes of them it answers
@@ -78,11 +81,8 @@ impl Client {
             return reply::failure(&self.form, error, true);
         }
         let form = self.form.clone();
-        let mut items = self.subscription(task).await;
-        match items.next().await {
-            Some(first) => reply::events_after(form, first, items),
-            None => reply::events(form, items),
-        }
+        let items = self.clone().subscription(task).await;
+        reply::stream_of(form, self.while_permitted(items)).await
     }
 
     /// The events of a task of the app.
@@ -129,11 +129,52 @@ impl Client {
     }
 
     async fn ask(&self, operation: RelayOperation) -> Result<RelayReply, FrontError> {
+        self.relay(operation).await?.map_err(|failure| FrontError::not_relayed(&failure))
+    }
+
+    /// Sends the agent a request. The inner error is one of the agent, or of the way to it.
+    async fn relay(
+        &self,
+        operation: RelayOperation,
+    ) -> Result<Result<RelayReply, NotRelayed>, FrontError> {
         let Self { api, app, agent, wire, .. } = self;
         let _permit = api.runs.calls.permit(&app.name).await.map_err(FrontError::busy)?;
         let request = RelayRequest { wire: *wire, operation };
         let reply = api.backends().relay(&app.name, &agent.name, &request, self.permission());
-        reply.await.map_err(|failure| FrontError::not_relayed(&failure))
+        Ok(reply.await)
+    }
+
+    /// `items` until a reload takes the agent away from the app. A client that may no longer ask
+    /// for its task must not go on reading about it.
+    pub(super) fn while_permitted(
+        self,
+        items: BoxStream<'static, Item>,
+    ) -> BoxStream<'static, Item> {
+        let reloads = self.api.runs.calls.reloads();
+        let permitted = stream::unfold(Some((self, items, reloads)), |open| async {
+            let (client, mut items, mut reloads) = open?;
+            let next = tokio::select! {
+                biased;
+                refusal = client.refusal_by_reload(&mut reloads) => Some(Item::Failed(refusal)),
+                item = items.next() => item,
+            };
+            let item = next?;
+            let is_end = matches!(item, Item::Failed(_));
+            Some((item, if is_end { None } else { Some((client, items, reloads)) }))
+        });
+        permitted.boxed()
+    }
+
+    /// Waits until a reload refuses the agent to the app.
+    async fn refusal_by_reload(&self, reloads: &mut Reloads) -> FrontError {
+        loop {
+            if let Err(refusal) = self.api.runs.calls.may_ask(&self.app, &self.agent.route) {
+                let why = refusal.for_model(&self.agent.name);
+                let ended = "The stream ends here; the agent's task is not cancelled.";
+                return FrontError::ended(Ending::Denied, &format!("{why} {ended}"));
+            }
+            reloads.next().await;
+        }
     }
 
     /// Whether the app may ask the agent, at each moment of asking.
@@ -159,7 +200,10 @@ impl Client {
     }
 
     async fn task_list(&self, params: &ListParams) -> Result<String, FrontError> {
-        let own = self.api.runs.tasks_of_agent(&self.agent.name, &self.app.name);
+        let (runs, agent, app) = (&self.api.runs, &self.agent.name, &self.app.name);
+        let learnt = runs.learn_tasks_of_agent(agent, app).await;
+        learnt.map_err(|_away| FrontError::busy(runs.reason_unkept()))?;
+        let own = runs.tasks_of_agent(agent, app);
         let begin = match &params.page_token {
             None => 0,
             Some(last) => {
@@ -175,9 +219,18 @@ impl Client {
             last = Some(task);
             let (id, history_length) = (task.clone(), params.history_length);
             let operation = RelayOperation::GetTask { task: id, history_length };
-            let RelayReply::One(AgentEvent::Result(result)) = self.ask(operation).await? else {
-                continue;
+            let reply = match self.relay(operation).await? {
+                Ok(reply) => reply,
+                // One task that is too large must not hide all others.
+                Err(NotRelayed { ending: Ending::Unreadable, why }) => {
+                    if params.status.is_none() && params.context.is_none() {
+                        tasks.push(unread_task(task, &why));
+                    }
+                    continue;
+                }
+                Err(failure) => return Err(FrontError::not_relayed(&failure)),
             };
+            let RelayReply::One(AgentEvent::Result(result)) = reply else { continue };
             if params.shows(&result) && result.task.as_ref() == Some(task) {
                 let text = params.shown(result.json.get());
                 bytes += text.len();
@@ -218,6 +271,13 @@ impl ListParams {
     }
 }
 
+/// What is listed of a task that the agent has, and whose answer was not read.
+fn unread_task(task: &str, why: &str) -> String {
+    let metadata = json!({ "mantyx-bridge": why });
+    let status = json!({ "state": "TASK_STATE_UNSPECIFIED" });
+    json!({ "id": task, "status": status, "metadata": metadata }).to_string()
+}
+
 /// The events that are about `task`; one about another task is the end.
 fn about(
     task: String,
@@ -232,6 +292,10 @@ fn about(
                     Item::Failed(FrontError::other_task())
                 }
                 Ok(reply) => Item::counted(reply, &app).await,
+                Err(CallError::NotRead(why)) => Item::Failed(FrontError::internal(format!(
+                    "The bridge reads no more of this stream: {why}. The task goes on. Ask for it, \
+                     or subscribe to it again."
+                ))),
                 Err(_broken) => Item::Failed(FrontError::busy(
                     "The agent's stream broke off. Ask for the task, or subscribe to it again.",
                 )),
@@ -243,8 +307,6 @@ fn about(
 #[cfg(test)]
 mod tests {
     //! Which events of a stream a client gets.
-
-    use serde_json::json;
 
     use super::*;
 

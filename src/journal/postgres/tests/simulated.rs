@@ -289,6 +289,15 @@ impl Database {
         self.run("find", move |tx| ready(statements::find(tx, &ids, &names))).await
     }
 
+    pub(in crate::journal::postgres) async fn owned(
+        &self,
+        key_start: &[u8],
+        value_start: &[u8],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let (key_start, value_start) = (key_start.to_vec(), value_start.to_vec());
+        self.run("owned", move |tx| ready(statements::owned(tx, &key_start, &value_start))).await
+    }
+
     pub(in crate::journal::postgres) async fn elsewhere(
         &self,
         own: Option<Uuid>,

@@ -498,6 +498,15 @@ pub(super) fn find(tx: Tx, ids: &[Id], names: &[Id]) -> (Tx, Records) {
     (tx, found)
 }
 
+pub(super) fn owned(tx: Tx, key_start: &[u8], value_start: &[u8]) -> (Tx, Records) {
+    let tables = tx.snapshot.clone();
+    let is_owned = |row: &&RecordRow| {
+        row.kind == "owner" && row.key.starts_with(key_start) && row.value.starts_with(value_start)
+    };
+    let found = values(tables.records.values().filter(is_owned));
+    (tx, found)
+}
+
 pub(super) fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<&str>) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let is_named = |row: &RecordRow| {
