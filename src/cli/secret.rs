@@ -58,13 +58,16 @@ pub(super) fn secret(settings: Settings, config: Option<&Path>, env: &Environmen
             let names = state.secret_names().into_iter().map(|name| name + "\n");
             print(&names.collect::<String>())
         }
-        Action::Remove { name } => {
-            if state.remove_secret(&name).map_err(|error| failed(&error))? {
-                return print(&format!("`{name}` is removed.\n"));
-            }
-            Err(failures::no_such_secret(name, state.path().join("secrets").display()))
-        }
+        Action::Remove { name } => remove(&state, &name),
     }
+}
+
+/// Removes the secret of this name.
+pub(super) fn remove(state: &StateDir, name: &str) -> Outcome {
+    if state.remove_secret(name).map_err(|error| failed(&error))? {
+        return print(&format!("`{name}` is removed.\n"));
+    }
+    Err(failures::no_such_secret(name, state.path().join("secrets").display()))
 }
 
 fn failed(error: &StateError) -> Failure {

@@ -322,6 +322,11 @@ impl Service {
         let sessions = &self.auth.sessions;
         match (route, caller) {
             (Route::Own(own, segment), caller) => match (own.handler, caller) {
+                (Handler::Api(_) | Handler::Now(_) | Handler::Link, Some(_))
+                    if let Err(refusal) = own.check_query(request.uri().query()) =>
+                {
+                    refusal
+                }
                 (Handler::Open(handler), caller) => {
                     handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
                 }
