@@ -115,7 +115,10 @@ mod tests {
             )
         };
         assert_eq!(read(&line("01")), None);
-        assert_eq!(read("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when"), None);
+        assert_eq!(
+            read("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when"),
+            None
+        );
         let socket = read(&line(LISTENING)).unwrap();
         assert_eq!((socket.address.port(), socket.uid, socket.inode), (7717, 1001, 4242));
     }

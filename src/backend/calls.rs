@@ -345,10 +345,18 @@ impl Backends {
         }
         let first = self.first_attempt(&connection, call, deadlines).await;
         let peer = connection.identity.clone();
-        if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
-            && call.handle.is_none()
-        {
-            return self.send_in_new_session(connection, call, why, deadlines).await;
+        if call.handle.is_none() {
+            match &first {
+                Err(CallFailure::Call(CallError::NoSession(why))) => {
+                    return self.send_on_next(connection, call, why, deadlines).await;
+                }
+                // Its program has crashed, and its supervisor has not noticed yet: a moment later,
+                // the call would have waited for the next connection.
+                Err(CallFailure::Call(CallError::NotSent(why))) if connection.peer.has_ended() => {
+                    return self.send_on_next(connection, call, why, deadlines).await;
+                }
+                _ => {}
+            }
         }
         drop(connection);
         let why = match first {

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::choice::{Choice, whole_id};
+use super::client::segment;
 use super::init::ask::Asker;
 use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, away};
 use super::waiting::{self, list, question_of, text_of};
@@ -165,10 +166,9 @@ pub(super) async fn decide(
     {
         agree_to(approval, choice, &fields, program)?;
     }
-    let segment: String = url::form_urlencoded::byte_serialize(full_id.as_bytes()).collect();
     let (verb, reason) = (choice.verb(), json!(reason));
     let body = format!(r#"{{"decision":"{verb}","reason":{reason},"content":{content}}}"#);
-    let path = format!("/v1/approvals/{segment}");
+    let path = format!("/v1/approvals/{}", segment(&full_id));
     let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
     if json || own_json {
         return print_json(&format!("{text}\n"));

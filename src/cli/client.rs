@@ -453,6 +453,13 @@ impl Events {
     }
 }
 
+/// A name as one segment of a path, whatever characters it has.
+pub(super) fn segment(name: &str) -> String {
+    let encoded: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
+    // Only in a query, a plus sign is a space.
+    encoded.replace('+', "%20")
+}
+
 /// `path` with the parameter by which the operator names an app.
 fn with_app(path: &str, app: &AppName) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };

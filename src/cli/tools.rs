@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::client::segment;
 use super::page::{HEADING, PLAIN, Page, counted};
 use super::terminal::one_line;
 use super::{Client, Failure, Outcome, complain, failures, parse, print, print_json, print_page};
@@ -242,8 +243,7 @@ pub(super) async fn refresh(client: &Client, backend: Option<&str>, json: bool) 
     };
     let mut states = Vec::new();
     for name in names {
-        let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
-        let path = format!("/v1/backends/{name}/refresh");
+        let path = format!("/v1/backends/{}/refresh", segment(&name));
         states.push(client.act(&path).await?);
     }
     let backends: Vec<Backend> =

@@ -265,7 +265,10 @@ impl Service {
         let cookies = login_page::cookies(request.headers());
         let cookies: Vec<&str> = cookies.iter().map(String::as_str).collect();
         match self.api.facts.logins.returned(query, &cookies).await {
-            Ok(backend) => login_page::done(backend.as_str()),
+            Ok(backend) => {
+                let unwritten = self.api.facts.logins.why_unwritten(backend.as_str());
+                login_page::done(backend.as_str(), unwritten.as_deref())
+            }
             Err(failure) if failure.kind == FailureKind::Ended => login_page::ended(),
             Err(failure) => login_page::failed(&failure.to_string()),
         }

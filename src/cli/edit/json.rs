@@ -27,7 +27,8 @@ const ORDER: [&str; 6] = ["name", "type", "command", "args", "env", "url"];
 /// The members of a map, in [`ORDER`].
 fn in_order(members: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut members: Vec<_> = members.iter().collect();
-    members.sort_by_key(|(key, _)| ORDER.iter().position(|first| first == key).unwrap_or(ORDER.len()));
+    members
+        .sort_by_key(|(key, _)| ORDER.iter().position(|first| first == key).unwrap_or(ORDER.len()));
     members
 }
 

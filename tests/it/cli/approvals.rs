@@ -131,7 +131,9 @@ async fn call_without_its_whole_id_is_shown_and_decided_once_a_person_agrees() {
     let full_id = asked(&rig.bridge).await;
     let cut = full_id.get(..8).expect("an id is ASCII");
     // A key that is pressed once too often agrees to nothing, and nor does the end of the input.
-    for (words, answer) in [(&["approve"][..], "\n"), (&["deny", cut], "n\n"), (&["approve"], "\u{4}")] {
+    for (words, answer) in
+        [(&["approve"][..], "\n"), (&["deny", cut], "n\n"), (&["approve"], "\u{4}")]
+    {
         let mut desk = Desk::on_terminal(120, 40, &[words, &["-c", &config]].concat());
         desk.says("[y/N]").await;
         let shown = desk.out();
