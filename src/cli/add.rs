@@ -17,7 +17,9 @@ use super::edit::file::OwnFile;
 use super::edit::{Edit, agree, difference, yaml};
 use super::import::{Imported, is_refusal};
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, parse, print, secret};
-use crate::config::{Config, ConfigErrors, Contact, Environment, find, without_secrets};
+use crate::config::{
+    Config, ConfigErrors, Contact, Environment, find, state_directory, without_secrets,
+};
 use crate::http::api::status::Status;
 use crate::state_dir::StateDir;
 use crate::state_dir::stored_secrets::DIRECTORY;
@@ -217,8 +219,7 @@ pub(super) fn keep(imported: &Imported, state: Option<&StateDir>) -> Outcome {
 
 /// The state directory of the daemon with this configuration; `None` if a mistake hides it.
 pub(super) fn state_dir(config: &Path, env: &Environment) -> Option<StateDir> {
-    let contact = Contact::load(config, env, None).ok()?;
-    Some(StateDir::new(contact.state_dir))
+    state_directory(config, env).ok().map(StateDir::new)
 }
 
 /// The entry as another program would have it, with the command line's secrets.

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use secrecy::SecretString;
 
 use super::{Failure, Outcome, failures, print, terminal};
-use crate::config::{Contact, Environment, find};
+use crate::config::{Environment, find, state_directory};
 use crate::error_chain::error_chain;
 use crate::state_dir::stored_secrets::is_name;
 use crate::state_dir::{StateDir, StateError};
@@ -50,8 +50,7 @@ enum Action {
 
 /// `mantyx-bridge secret`.
 pub(super) fn secret(settings: Settings, config: Option<&Path>, env: &Environment) -> Outcome {
-    let contact = Contact::load(&find(config, env)?, env, None)?;
-    let state = StateDir::new(contact.state_dir);
+    let state = StateDir::new(state_directory(&find(config, env)?, env)?);
     match settings.action {
         Action::Set { name } => set(&state, &name),
         Action::List => {

@@ -368,6 +368,19 @@ fn secret_is_kept_from_stdin_and_used_by_its_name() {
 }
 
 #[test]
+fn secret_of_an_app_is_kept_while_another_one_is_missing() {
+    let home = Home::new();
+    let token = |name: &str| format!("{name}: {{token: '${{secret:{name}}}'}}");
+    home.write("bridge.yaml", &format!("{FILE}apps: {{{}, {}}}\n", token("WEB"), token("JOBS")));
+    let missing = home.run(&["check"]).expect(USAGE);
+    for name in ["WEB", "JOBS"] {
+        assert!(missing.out.contains(&format!("secret set {name}")), "{}", missing.out);
+        home.run_with(&["secret", "set", name], &format!("{CANARY}{name}")).expect(OK);
+    }
+    home.run(&["check"]).expect(OK);
+}
+
+#[test]
 fn service_is_installed_and_removed_by_systemctl() {
     let home = Home::new();
     let unit = ".config/systemd/user/mantyx-bridge.service";
