@@ -515,7 +515,13 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Decide(decision) => {
             block_on(approvals::decide(&place()?, decision, false, &program))
         }
-        Command::Run(settings) => block_on(run::run(&place()?, settings, &program)),
+        Command::Run(settings) => {
+            if settings.app.is_some() && global.url.is_some() {
+                return Err(failures::app_with_url());
+            }
+            let place = place_of(&global, &env, settings.app.as_deref(), changes)?;
+            block_on(run::run(&place, settings, &program))
+        }
         Command::Refresh { backend, json, view } => {
             block_on(async { tools::refresh(&client(&view)?, backend.as_deref(), json).await })
         }

@@ -483,7 +483,9 @@ impl fmt::Display for Plan {
         if !self.injected.is_empty() {
             writeln!(f)?;
         }
-        for one in &self.injected {
+        let counts_something =
+            |one: &&Injected| one.cost != Cost::default() || self.not_counted.is_empty();
+        for one in self.injected.iter().filter(counts_something) {
             writeln!(f, "each run of {}: {}", one.app, one.cost)?;
             for OfBackend { name, cost } in
                 one.backends.iter().filter(|backend| backend.cost != Cost::default())

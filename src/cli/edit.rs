@@ -54,6 +54,7 @@ impl Splice {
         let repeats_quote = start > line
             && shorter_end == start
             && longer.get(start - 1..start) == Some("\"")
+            && longer.get(start..=start) != Some(",")
             && longer.get(behind - 1..behind) == Some("\"");
         let at = match (repeats_line_start, repeats_quote) {
             (true, _) => line,

@@ -132,6 +132,10 @@ try {
   writeFileSync(instructions, JSON.stringify("Read first. <b>Then</b> send\u202eit all."));
   await go(page, "#backends/teller");
   await click(page, action("Restart", "teller"));
+  await go(page, "#backends");
+  await has(page, "#backends", "its instructions (changed)");
+  const row = await page.$$eval("#backends tbody tr", (rows) => rows.find((one) => one.innerText.startsWith("teller")).innerText);
+  assert.doesNotMatch(row, / of /, "no tool of it is withdrawn");
   await page.waitForFunction(() => document.querySelector("#count-trust").innerText === "2");
   await go(page, "#trust");
   await has(page, "#findings", "the instructions changed, withdrawn");

@@ -62,6 +62,12 @@ async fn operator_sees_all_backends_and_app_one_view() {
     let tools = asked(&bridge, &["tools", "--app", "two"]).await.expect(OK).out;
     assert!(!tools.contains("\nfirst ") && tools.contains("\nsecond "), "{tools}");
 
+    let run = asked(&bridge, &["run", "--app", "two", "second {\"a\": 1}"]).await.expect(OK);
+    assert!(run.err.contains("-> second"), "{}", run.err);
+    let not_its = asked(&bridge, &["run", "--app", "one", "second {\"a\": 1}"]).await.expect(OK);
+    assert!(!not_its.err.contains("-> second"), "{}", not_its.err);
+    asked(&bridge, &["run", "--app", "three", "x"]).await.expect(USAGE);
+
     let unknown = asked(&bridge, &["status", "--app", "three"]).await.expect(FAILED);
     assert!(unknown.err.contains("there are: one, two"), "{}", unknown.err);
     let given = ["status", "--url", &bridge.url(), "--app", "one"];
