@@ -375,9 +375,13 @@ fn secret_of_an_app_is_kept_while_another_one_is_missing() {
     let missing = home.run(&["check"]).expect(USAGE);
     for name in ["WEB", "JOBS"] {
         assert!(missing.out.contains(&format!("secret set {name}")), "{}", missing.out);
+        home.run(&["token", "--operator"]).expect(OK);
         home.run_with(&["secret", "set", name], &format!("{CANARY}{name}")).expect(OK);
     }
     home.run(&["check"]).expect(OK);
+    let refused =
+        home.run(&["run", "--url", "http://127.0.0.1:9", "--app", "WEB", "x"]).expect(USAGE);
+    assert!(refused.err.contains("the token says which app"), "{}", refused.err);
 }
 
 #[test]
