@@ -308,8 +308,8 @@ enum Command {
     Add(add::Settings),
     /// Removes an MCP server, an A2A agent or a local tool from bridge.yaml
     ///
-    /// Only the entry's bytes change. The change is shown and checked, and you are asked; so you are
-    /// about each secret that only this entry had.
+    /// Only the entry's bytes change. The change is shown and checked, and you are asked; so you
+    /// are about each secret that only this entry had.
     #[command(after_help = "Example: mantyx-bridge remove fs")]
     Remove(add::Removal),
     /// Puts the bridge into another program's list of MCP servers

@@ -291,8 +291,14 @@ impl Logins {
         }
         let shared = self.shared(backend).ok_or_else(|| failure::no_login(backend))?;
         let settings = shared.settings().ok_or_else(|| failure::no_login(backend))?;
-        self.close_earlier(&shared.backend);
-        self.flows.lock().check_room()?;
+        let (unreturned, room) = {
+            let mut flows = self.flows.lock();
+            (self.close_earlier(&mut flows, &shared.backend), flows.check_room())
+        };
+        for client in unreturned {
+            self.registrations.doubt(client);
+        }
+        room?;
         if let Some((issuer, redirect_uri)) = shared.take_refused_client() {
             self.registrations.doubt(Unreturned { issuer, redirect_uri });
         }
@@ -346,17 +352,22 @@ impl Logins {
 
     /// Closes the open logins of `backend`, which begins another one, and tells those who wait for
     /// them; and all that have taken too long.
-    fn close_earlier(&self, backend: &BackendName) {
-        let Closed { replaced, unreturned } =
-            self.flows.lock().close_unreturned(Some(backend), Instant::now());
+    fn close_earlier(&self, flows: &mut Flows, backend: &BackendName) -> Vec<Unreturned> {
+        let Closed { replaced, unreturned } = flows.close_unreturned(Some(backend), Instant::now());
         let mut attempts = self.attempts.lock();
         for attempt in attempts.iter_mut().filter(|attempt| replaced.contains(&attempt.id)) {
             attempt.outcome = Some(Err(failure::replaced()));
         }
-        drop(attempts);
-        for client in unreturned {
-            self.registrations.doubt(client);
+        unreturned
+    }
+
+    fn list_attempt(&self, attempt: Attempt, now: Instant) {
+        let mut attempts = self.attempts.lock();
+        attempts.retain(|attempt| now < attempt.until);
+        if attempts.len() == 2 * MAX_OPEN {
+            attempts.pop_front();
         }
+        attempts.push_back(attempt);
     }
 
     /// Opens the login that `plan` describes, which lacks its proofs still.
@@ -379,21 +390,28 @@ impl Logins {
         let id = hex(&digest(state.expose_secret())).get(..16).unwrap_or_default().to_owned();
         let plan = Plan { id: id.clone(), verifier, ..plan };
         let now = Instant::now();
-        // Another one may have begun while the issuer was asked.
-        self.close_earlier(&shared.backend);
         let (ticket, state) = (ticket.expose_secret(), state.expose_secret());
-        self.flows.lock().open(plan, ticket, state, address.clone(), now)?;
-        let mut attempts = self.attempts.lock();
-        attempts.retain(|attempt| now < attempt.until);
-        if attempts.len() == 2 * MAX_OPEN {
-            attempts.pop_front();
-        }
-        attempts.push_back(Attempt {
+        let attempt = Attempt {
             id: id.clone(),
             backend: shared.backend.clone(),
             outcome: None,
             until: now + LIFE,
-        });
+        };
+        let (unreturned, opened) = {
+            let mut flows = self.flows.lock();
+            // Another one may have begun while the issuer was asked. One lock closes that one,
+            // opens this one and lists it: of a backend, one login is open, and one attempt.
+            let unreturned = self.close_earlier(&mut flows, &shared.backend);
+            let opened = flows.open(plan, ticket, state, address.clone(), now);
+            if opened.is_ok() {
+                self.list_attempt(attempt, now);
+            }
+            (unreturned, opened)
+        };
+        for client in unreturned {
+            self.registrations.doubt(client);
+        }
+        opened?;
         let url = self.public_url.join(&format!("{START}/{ticket}"));
         Ok(Begun {
             id,

@@ -66,8 +66,9 @@ pub(super) struct Approve {
 #[derive(Debug, Args)]
 pub(super) struct Answer {
     /// The id in the list. Cut to its first characters, or left out where only one question waits,
-    /// the question is shown first, and you are asked. Behind it, a field that the list shows, and its value; several values of a list one by one.
-    /// Or all fields as JSON. For a question with a URL: none, once you have opened it
+    /// the question is shown first, and you are asked. Behind it, a field that the list shows, and
+    /// its value; several values of a list one by one. Or all fields as JSON. For a question with a
+    /// URL: none, once you have opened it
     #[arg(value_name = "ID|KEY=VALUE")]
     words: Vec<String>,
     /// Prints JSON: what became of the question
@@ -140,8 +141,8 @@ pub(super) async fn approvals(place: &Place, settings: Settings, program: &str) 
 ///
 /// The approvals are read to find out which one is meant; what becomes of it is decided by the
 /// daemon, for the whole id and nothing else. A call that begins to wait in between is not touched.
-/// An id that is cut or left out may be that of a call which the person has never seen: it is shown,
-/// and decided once the person agrees.
+/// An id that is cut or left out may be that of a call which the person has never seen: it is
+/// shown, and decided once the person agrees.
 pub(super) async fn decide(
     place: &Place,
     decision: Decision,

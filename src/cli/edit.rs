@@ -48,8 +48,8 @@ impl Splice {
         let behind = longer.len() - end;
         let repeats_line_start = old.len().abs_diff(new.len()) >= shift
             && longer.get(behind - shift..behind) == longer.get(line..start);
-        // Within a line, a member of a map is what is added or removed: `"c":1,` before `"d":1`, and
-        // not `c":1,"`.
+        // Within a line, a member of a map is what is added or removed: `"c":1,` before `"d":1`,
+        // and not `c":1,"`.
         let shorter_end = old.len().min(new.len()) - end;
         let repeats_quote = start > line
             && shorter_end == start

@@ -187,8 +187,8 @@ impl Contact {
     }
 }
 
-/// The state directory of the daemon with the configuration at `path`. What else the file has may be
-/// missing still: `secret set` is what brings it.
+/// The state directory of the daemon with the configuration at `path`. What else the file has may
+/// be missing still: `secret set` is what brings it.
 pub fn state_directory(path: &Path, env: &Environment) -> Result<PathBuf, ConfigErrors> {
     let file = env.read(path).map_err(|error| unreadable(path, &error))?;
     who_may_change(&file, path)?;

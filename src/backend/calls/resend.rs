@@ -14,10 +14,10 @@ use crate::backend::registry::InUse;
 use crate::model::Identity;
 
 impl Backends {
-    /// Sends `call`, which has not been run, on the connection that follows `broken`. The definition is looked at
-    /// again, permission asked again, and the dispatch recorded again: the new session may have
-    /// brought other tools, and a reload other rights. The deadlines stay: what the call has waited
-    /// was its server's own doing.
+    /// Sends `call`, which has not been run, on the connection that follows `broken`. The
+    /// definition is looked at again, permission asked again, and the dispatch recorded again: the
+    /// new session may have brought other tools, and a reload other rights. The deadlines stay:
+    /// what the call has waited was its server's own doing.
     pub(super) async fn send_on_next(
         &self,
         broken: InUse,

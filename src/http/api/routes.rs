@@ -22,7 +22,8 @@ pub struct OwnRoute {
     pub handler: Handler,
     pub rules: RouteRules,
     /// The parameters that its query may have; `None` where others say what they are: health checks
-    /// of any kind, browsers, issuers, and the protocols MCP and A2A, which answer in their own form.
+    /// of any kind, browsers, issuers, and the protocols MCP and A2A, which answer in their own
+    /// form.
     parameters: Option<&'static [&'static str]>,
 }
 

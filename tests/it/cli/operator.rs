@@ -129,7 +129,8 @@ async fn operators_secret_goes_to_no_program_of_another_user() {
     let port = bridge.addr().port();
     bridge.kill9();
     let own = geteuid().as_raw();
-    // Only root can be another user; for others, the first case remains: their own program is asked.
+    // Only root can be another user; for others, the first case remains: their own program is
+    // asked.
     let users = if geteuid().is_root() { vec![own, 65534] } else { vec![own] };
     for uid in users {
         let listener = listen_as(uid, port);
