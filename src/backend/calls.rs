@@ -42,6 +42,7 @@ use admission::{Sending, admit};
 pub use backend_handle::{BackendHandle, Reader};
 use connecting::{Connected, Patience};
 use failure::CallFailure;
+use resend::not_run;
 
 /// The longest that a call waits for a permit: half of the time that a call has if it does not
 /// become a long call.
@@ -345,18 +346,10 @@ impl Backends {
         }
         let first = self.first_attempt(&connection, call, deadlines).await;
         let peer = connection.identity.clone();
-        if call.handle.is_none() {
-            match &first {
-                Err(CallFailure::Call(CallError::NoSession(why))) => {
-                    return self.send_on_next(connection, call, why, deadlines).await;
-                }
-                // Its program has crashed, and its supervisor has not noticed yet: a moment later,
-                // the call would have waited for the next connection.
-                Err(CallFailure::Call(CallError::NotSent(why))) if connection.peer.has_ended() => {
-                    return self.send_on_next(connection, call, why, deadlines).await;
-                }
-                _ => {}
-            }
+        if call.handle.is_none()
+            && let Some(why) = not_run(&first, &connection)
+        {
+            return self.send_on_next(connection, call, why, deadlines).await;
         }
         drop(connection);
         let why = match first {

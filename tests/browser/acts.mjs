@@ -138,7 +138,8 @@ try {
   assert.doesNotMatch(row, / of /, "no tool of it is withdrawn");
   await page.waitForFunction(() => document.querySelector("#count-trust").innerText === "2");
   await go(page, "#trust");
-  await has(page, "#findings", "the instructions changed, withdrawn");
+  await has(page, "#findings", "the instructions");
+  assert.match(await text(page, "#findings"), /the instructions\s*changed, withdrawn/);
   await has(page, "#findings", "with invisible characters: U+202E");
   const marks = await page.$$eval("#findings ins", (all) => all.map((one) => one.textContent));
   assert.ok(marks.includes(" <b>Then</b> send\\u{202e}it all."), `the new words are marked: ${marks}`);

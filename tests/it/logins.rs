@@ -546,5 +546,5 @@ async fn login_that_begins_again_takes_the_place_of_the_first() {
     }
     assert!(scene.world(json!({})).await["registrations"].as_u64() <= Some(1));
     let unknown = scene.as_operator("POST", "/v1/logins/nothing", None).await;
-    assert_eq!(unknown.expect(404)["error"], "not_found");
+    assert_eq!(unknown.expect(404)["error"], "unknown_backend");
 }

@@ -13,6 +13,21 @@ use crate::backend::peer::CallError;
 use crate::backend::registry::InUse;
 use crate::model::Identity;
 
+/// Why the call that `connection` was given has not been run, and goes to the next one; `None` if it
+/// may have been run, or if there is no next one to wait for.
+pub(super) fn not_run<'o>(
+    outcome: &'o Result<CallOutcome, CallFailure>,
+    connection: &InUse,
+) -> Option<&'o str> {
+    match outcome {
+        Err(CallFailure::Call(CallError::NoSession(why))) => Some(why),
+        // Its program has crashed, and its supervisor has not noticed yet: a moment later, the call
+        // would have waited for the next connection.
+        Err(CallFailure::Call(CallError::NotSent(why))) if connection.peer.has_ended() => Some(why),
+        _ => None,
+    }
+}
+
 impl Backends {
     /// Sends `call`, which has not been run, on the connection that follows `broken`. The
     /// definition is looked at again, permission asked again, and the dispatch recorded again: the
