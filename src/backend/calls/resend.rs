@@ -13,8 +13,8 @@ use crate::backend::peer::CallError;
 use crate::backend::registry::InUse;
 use crate::model::Identity;
 
-/// Why the call that `connection` was given has not been run, and goes to the next one; `None` if it
-/// may have been run, or if there is no next one to wait for.
+/// Why the call that `connection` was given has not been run, and goes to the next one; `None` if
+/// it may have been run, or if there is no next one to wait for.
 pub(super) fn not_run<'o>(
     outcome: &'o Result<CallOutcome, CallFailure>,
     connection: &InUse,
