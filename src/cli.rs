@@ -18,6 +18,7 @@ mod edit;
 mod failures;
 mod import;
 mod init;
+mod listener;
 mod login;
 mod manual;
 mod mcp;
@@ -51,7 +52,7 @@ use self::place::{place_of, program};
 use self::signals::Stop;
 pub use self::signals::survive_hangup;
 use self::terminal::{complain, print, print_json, print_page};
-use crate::config::{ConfigErrors, Contact, Environment, find};
+use crate::config::{ConfigErrors, Environment, find};
 use crate::http::server::socket_activation;
 use crate::telemetry;
 use crate::telemetry::LogFormat;
@@ -107,9 +108,6 @@ impl View {
         let Some(app) = &self.app else {
             return Client::new(&place_of(global, env, None, changes)?);
         };
-        if global.url.is_some() {
-            return Err(failures::app_with_url());
-        }
         match Client::new(&place_of(global, env, None, changes)?) {
             Ok(client) if client.is_operators() => Ok(client.with_view(app)),
             Ok(_) | Err(_) => Client::new(&place_of(global, env, Some(app), changes)?),
@@ -310,7 +308,8 @@ enum Command {
     Add(add::Settings),
     /// Removes an MCP server, an A2A agent or a local tool from bridge.yaml
     ///
-    /// Only the entry's bytes change. The change is shown and checked, and you are asked.
+    /// Only the entry's bytes change. The change is shown and checked, and you are asked; so you
+    /// are about each secret that only this entry had.
     #[command(after_help = "Example: mantyx-bridge remove fs")]
     Remove(add::Removal),
     /// Puts the bridge into another program's list of MCP servers
@@ -465,7 +464,8 @@ fn carry_out(cli: Cli) -> Outcome {
     }
     let config = global.config.as_deref();
     let changes = command.changes();
-    let place = || place_of(&global, &env, None, changes);
+    let place_for = |app: Option<&str>| place_of(&global, &env, app, changes);
+    let place = || place_for(None);
     let client = |view: &View| view.client(&global, &env, changes);
     let program = program(&global, &env);
     match command {
@@ -504,8 +504,7 @@ fn carry_out(cli: Cli) -> Outcome {
             connect::entry::print(product, config, &options, &env)
         }
         Command::Mcp { print: None, options } => {
-            let place = place_of(&global, &env, options.app.as_deref(), changes)?;
-            block_on(mcp::mcp(place, options.backends.as_deref()))
+            block_on(mcp::mcp(place_for(options.app.as_deref())?, options.backends.as_deref()))
         }
         Command::Approvals(settings) => {
             block_on(approvals::approvals(&place()?, settings, &program))
@@ -513,7 +512,9 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Decide(decision) => {
             block_on(approvals::decide(&place()?, decision, false, &program))
         }
-        Command::Run(settings) => block_on(run::run(&place()?, settings, &program)),
+        Command::Run(settings) => {
+            block_on(run::run(&place_for(settings.app.as_deref())?, settings, &program))
+        }
         Command::Refresh { backend, json, view } => {
             block_on(async { tools::refresh(&client(&view)?, backend.as_deref(), json).await })
         }
@@ -522,9 +523,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Logout(arguments) => block_on(login::logout(&place()?, &arguments)),
         Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
-        Command::Token { operator } => {
-            tools::token(&Contact::load(&find(config, &env)?, &env, None)?, operator)
-        }
+        Command::Token { operator } => tools::token(config, &env, operator),
         Command::Init(settings) => init::init(&settings, &env),
         Command::Import { file } => import::import(&file, &env),
         Command::Add(settings) => add::add(&settings, config, &env),
@@ -535,10 +534,12 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Service(settings) => service::service(&settings, config, &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
-        Command::DemoMcpServer => block_on(async {
-            crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
-        }),
+        Command::DemoMcpServer => block_on(demo_mcp_server()),
     }
+}
+
+async fn demo_mcp_server() -> Outcome {
+    crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
 }
 
 fn start_log(global: &Global, env: &Environment) -> Outcome {

@@ -43,7 +43,7 @@ use self::deserialize::{At, List, Named};
 use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
-pub use self::file::{ConfigFile, find, without_secrets};
+pub use self::file::{ConfigFile, find, state_directory, without_secrets};
 pub use self::oauth::{ClientCredentials, LoginClient, OauthClient, ResourceParameter, SealKey};
 pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,

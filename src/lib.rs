@@ -22,6 +22,7 @@ pub(crate) mod http;
 pub(crate) mod http_client;
 pub(crate) mod journal;
 pub(crate) mod limits;
+pub(crate) mod listening_sockets;
 pub(crate) mod logins;
 pub(crate) mod metrics;
 pub(crate) mod model;

@@ -44,7 +44,7 @@ use self::callback::{ExpectedIssuer, Return};
 use self::discovery::{Discovery, Network};
 use self::exchange::register;
 use self::failure::LoginResult;
-use self::flows::{Flows, LIFE, MAX_OPEN, Plan, Proof, Unreturned};
+use self::flows::{Closed, Flows, LIFE, MAX_OPEN, Plan, Proof, Unreturned};
 use self::login::Shared;
 use self::record::{Client, Endpoints};
 use self::registrations::Registrations;
@@ -253,6 +253,11 @@ impl Logins {
         self.shared(backend)?.view()
     }
 
+    /// Why the login at `backend` is not on disk, if so.
+    pub fn why_unwritten(&self, backend: &str) -> Option<String> {
+        self.shared(backend)?.why_unwritten()
+    }
+
     /// The exchanges of the login at `backend`, by outcome.
     pub fn refreshes(&self, backend: &str) -> Option<Vec<(&'static str, Counter)>> {
         Some(self.shared(backend)?.refreshes.cloned())
@@ -286,15 +291,14 @@ impl Logins {
         }
         let shared = self.shared(backend).ok_or_else(|| failure::no_login(backend))?;
         let settings = shared.settings().ok_or_else(|| failure::no_login(backend))?;
-        let unreturned = {
+        let (unreturned, room) = {
             let mut flows = self.flows.lock();
-            let unreturned = flows.close_unreturned(Some(&shared.backend), Instant::now());
-            flows.check_room()?;
-            unreturned
+            (self.close_earlier(&mut flows, &shared.backend), flows.check_room())
         };
         for client in unreturned {
             self.registrations.doubt(client);
         }
+        room?;
         if let Some((issuer, redirect_uri)) = shared.take_refused_client() {
             self.registrations.doubt(Unreturned { issuer, redirect_uri });
         }
@@ -346,6 +350,26 @@ impl Logins {
         )
     }
 
+    /// Closes the open logins of `backend`, which begins another one, and tells those who wait for
+    /// them; and all that have taken too long.
+    fn close_earlier(&self, flows: &mut Flows, backend: &BackendName) -> Vec<Unreturned> {
+        let Closed { replaced, unreturned } = flows.close_unreturned(Some(backend), Instant::now());
+        let mut attempts = self.attempts.lock();
+        for attempt in attempts.iter_mut().filter(|attempt| replaced.contains(&attempt.id)) {
+            attempt.outcome = Some(Err(failure::replaced()));
+        }
+        unreturned
+    }
+
+    fn list_attempt(&self, attempt: Attempt, now: Instant) {
+        let mut attempts = self.attempts.lock();
+        attempts.retain(|attempt| now < attempt.until);
+        if attempts.len() == 2 * MAX_OPEN {
+            attempts.pop_front();
+        }
+        attempts.push_back(attempt);
+    }
+
     /// Opens the login that `plan` describes, which lacks its proofs still.
     fn open_flow(&self, shared: &Shared, endpoint: &Url, plan: Plan) -> LoginResult<Begun> {
         let draw =
@@ -367,18 +391,27 @@ impl Logins {
         let plan = Plan { id: id.clone(), verifier, ..plan };
         let now = Instant::now();
         let (ticket, state) = (ticket.expose_secret(), state.expose_secret());
-        self.flows.lock().open(plan, ticket, state, address.clone(), now)?;
-        let mut attempts = self.attempts.lock();
-        attempts.retain(|attempt| now < attempt.until);
-        if attempts.len() == 2 * MAX_OPEN {
-            attempts.pop_front();
-        }
-        attempts.push_back(Attempt {
+        let attempt = Attempt {
             id: id.clone(),
             backend: shared.backend.clone(),
             outcome: None,
             until: now + LIFE,
-        });
+        };
+        let (unreturned, opened) = {
+            let mut flows = self.flows.lock();
+            // Another one may have begun while the issuer was asked. One lock closes that one,
+            // opens this one and lists it: of a backend, one login is open, and one attempt.
+            let unreturned = self.close_earlier(&mut flows, &shared.backend);
+            let opened = flows.open(plan, ticket, state, address.clone(), now);
+            if opened.is_ok() {
+                self.list_attempt(attempt, now);
+            }
+            (unreturned, opened)
+        };
+        for client in unreturned {
+            self.registrations.doubt(client);
+        }
+        opened?;
         let url = self.public_url.join(&format!("{START}/{ticket}"));
         Ok(Begun {
             id,

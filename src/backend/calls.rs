@@ -46,6 +46,7 @@ pub use changes::BackendChanges;
 use connecting::{Connected, Patience};
 use deadlines::CallDeadlines;
 use failure::CallFailure;
+use resend::not_run;
 
 /// How long a request waits for the refresh that it has asked for: a program may take minutes to
 /// start.
@@ -350,10 +351,10 @@ impl Backends {
         }
         let first = self.first_attempt(&connection, call, deadlines).await;
         let peer = connection.identity.clone();
-        if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
-            && call.handle.is_none()
+        if call.handle.is_none()
+            && let Some(why) = not_run(&first, &connection)
         {
-            return self.send_in_new_session(connection, call, why, deadlines).await;
+            return self.send_on_next(connection, call, why, deadlines).await;
         }
         drop(connection);
         let why = match first {

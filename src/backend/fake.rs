@@ -2,7 +2,7 @@
 //!
 //! Must not: be compiled into the daemon.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -123,6 +123,9 @@ pub(crate) struct World {
     pub(crate) breaking: AtomicUsize,
     /// So many calls are not run, as their session is forgotten.
     pub(crate) forgetting: AtomicUsize,
+    /// So many calls are not sent, as the connection has ended a moment ago.
+    pub(crate) crashing: AtomicUsize,
+    has_ended: AtomicBool,
     /// Failures to dial and to resolve ask for a pause until then.
     pub(crate) pausing: Mutex<Option<Instant>>,
     pub(crate) tools: Mutex<Vec<&'static str>>,
@@ -164,6 +167,8 @@ impl World {
             asking: Mutex::default(),
             breaking: AtomicUsize::new(0),
             forgetting: AtomicUsize::new(0),
+            crashing: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
             pausing: Mutex::default(),
             tools: Mutex::new(vec!["ls"]),
             changed: Notify::new(),
@@ -366,6 +371,10 @@ impl Peer for FakePeer {
         self.0.health.as_ref().expect("it is asked").judge(readiness, begin);
     }
 
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.swap(false, Ordering::SeqCst)
+    }
+
     async fn closed(&self) -> PeerError {
         self.0.lost.notified().await;
         PeerError::new(PeerErrorKind::Connect, "it is gone")
@@ -380,6 +389,11 @@ impl Peer for FakePeer {
         if self.0.forgetting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
             self.0.lost.notify_one();
             return Err(CallError::NoSession("it is forgotten".to_owned()));
+        }
+        if self.0.crashing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            self.0.has_ended.store(true, Ordering::SeqCst);
+            self.0.lost.notify_one();
+            return Err(CallError::NotSent("it has ended".to_owned()));
         }
         let asked = self.0.asking.lock().unwrap().clone();
         if let Some(params) = asked {

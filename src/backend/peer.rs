@@ -149,6 +149,12 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
         std::future::pending().await
     }
 
+    /// Whether the connection has been lost for good, as [`Self::closed`] tells. The supervisor may
+    /// not have noticed yet.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Whether calls would be answered, as far as that is known; `None` for a peer that gives its
     /// catalog where it takes its calls.
     fn health(&self) -> Option<&Health> {

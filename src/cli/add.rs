@@ -17,9 +17,12 @@ use super::edit::file::OwnFile;
 use super::edit::{Edit, agree, difference, yaml};
 use super::import::{Imported, is_refusal};
 use super::{Client, Failure, Outcome, Place, block_on, complain, failures, parse, print, secret};
-use crate::config::{Config, ConfigErrors, Contact, Environment, find, without_secrets};
+use crate::config::{
+    Config, ConfigErrors, Contact, Environment, find, state_directory, without_secrets,
+};
 use crate::http::api::status::Status;
 use crate::state_dir::StateDir;
+use crate::state_dir::stored_secrets::DIRECTORY;
 
 /// How long the running daemon may take until it has read a changed file.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,7 +60,7 @@ pub(super) struct Settings {
 pub(super) struct Removal {
     /// The MCP server, A2A agent or local tool, by its name in bridge.yaml
     name: String,
-    /// Asks nothing
+    /// Asks nothing, and removes the secrets that nothing else in bridge.yaml has
     #[arg(long, short)]
     yes: bool,
 }
@@ -216,8 +219,7 @@ pub(super) fn keep(imported: &Imported, state: Option<&StateDir>) -> Outcome {
 
 /// The state directory of the daemon with this configuration; `None` if a mistake hides it.
 pub(super) fn state_dir(config: &Path, env: &Environment) -> Option<StateDir> {
-    let contact = Contact::load(config, env, None).ok()?;
-    Some(StateDir::new(contact.state_dir))
+    state_directory(config, env).ok().map(StateDir::new)
 }
 
 /// The entry as another program would have it, with the command line's secrets.
@@ -288,7 +290,36 @@ pub(super) fn remove(removal: &Removal, config: Option<&Path>, env: &Environment
         return Err(failures::no_backend(name, names));
     };
     target.change(&edit, removal.yes, &Imported::default())?;
+    remove_secrets(&target, &edit.text, removal.yes)?;
     target.report(name, false)
+}
+
+/// Offers to remove the secrets that the removed entry had and nothing else in the file has.
+fn remove_secrets(target: &Target<'_>, after: &str, yes: bool) -> Outcome {
+    let Some(state) = state_dir(&target.path, target.env) else { return Ok(()) };
+    let directory = state.path().join(DIRECTORY);
+    for name in state.secret_names() {
+        let file = directory.join(&name);
+        if !refers_to(&target.file.text, &name, &file) || refers_to(after, &name, &file) {
+            continue;
+        }
+        let place = file.display();
+        print(&format!("Nothing in the file has the secret `{name}` any longer: {place}\n"))?;
+        match agree("Remove it, too? ", yes) {
+            Ok(()) => secret::remove(&state, &name)?,
+            Err(Failure::Gone) => return Err(Failure::Gone),
+            Err(_) => complain(&format!(
+                "note: the secret stays; `mantyx-bridge secret remove {name}` removes it"
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the text has a reference to the secret: by its name, or by its file.
+fn refers_to(text: &str, name: &str, file: &Path) -> bool {
+    let by_file = format!("${{file:{}}}", file.display());
+    text.contains(&format!("${{secret:{name}}}")) || text.contains(&by_file)
 }
 
 #[cfg(test)]

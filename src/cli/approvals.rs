@@ -1,7 +1,7 @@
 //! `mantyx-bridge approvals`, `approve`, `answer` and `deny`: lists the calls that wait for a
 //! person, decides them, and answers the questions of their servers.
 //!
-//! Must not: decide a call that was not named, unless no other one waits.
+//! Must not: decide a call that a person has neither named by its whole id nor been shown.
 
 mod choice;
 mod watch;
@@ -12,9 +12,13 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::choice::{Choice, whole_id};
+use super::client::segment;
+use super::init::ask::Asker;
 use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, away};
 use super::waiting::{self, list, question_of, text_of};
-use super::{Client, Failure, Outcome, Place, parse, print_json, print_page};
+use super::{
+    Client, Failure, Outcome, Place, commands, failures, parse, print_json, print_page, terminal,
+};
 use crate::clock;
 use crate::http::api::approvals::Shown;
 use crate::model::loom::CONFIRMATION;
@@ -48,7 +52,8 @@ pub(super) enum Decision {
 
 #[derive(Debug, Args)]
 pub(super) struct Approve {
-    /// The id in the list, or its first characters; may be left out if only one call waits
+    /// The id in the list; the call is made at once. Cut to its first characters, or left out where
+    /// only one call waits, the call is shown first, and you are asked
     id: Option<String>,
     /// Why, for the log and the audit log
     #[arg(long, value_name = "TEXT")]
@@ -60,9 +65,10 @@ pub(super) struct Approve {
 
 #[derive(Debug, Args)]
 pub(super) struct Answer {
-    /// The id in the list, or its first characters; may be left out if only one question waits.
-    /// Behind it, a field that the list shows, and its value; several values of a list one by one.
-    /// Or all fields as JSON. For a question with a URL: none, once you have opened it
+    /// The id in the list. Cut to its first characters, or left out where only one question waits,
+    /// the question is shown first, and you are asked. Behind it, a field that the list shows, and
+    /// its value; several values of a list one by one. Or all fields as JSON. For a question with a
+    /// URL: none, once you have opened it
     #[arg(value_name = "ID|KEY=VALUE")]
     words: Vec<String>,
     /// Prints JSON: what became of the question
@@ -72,7 +78,8 @@ pub(super) struct Answer {
 
 #[derive(Debug, Args)]
 pub(super) struct Deny {
-    /// The id in the list, or its first characters; may be left out if only one call waits
+    /// The id in the list. Cut to its first characters, or left out where only one call waits, the
+    /// call is shown first, and you are asked
     id: Option<String>,
     /// Why, for the model
     #[arg(long, value_name = "TEXT")]
@@ -134,6 +141,8 @@ pub(super) async fn approvals(place: &Place, settings: Settings, program: &str) 
 ///
 /// The approvals are read to find out which one is meant; what becomes of it is decided by the
 /// daemon, for the whole id and nothing else. A call that begins to wait in between is not touched.
+/// An id that is cut or left out may be that of a call which the person has never seen: it is
+/// shown, and decided once the person agrees.
 pub(super) async fn decide(
     place: &Place,
     decision: Decision,
@@ -153,10 +162,14 @@ pub(super) async fn decide(
         Some(schema) => question::typed(schema, &fields).map_err(Failure::Usage)?,
         None => "null".to_owned(),
     };
-    let segment: String = url::form_urlencoded::byte_serialize(full_id.as_bytes()).collect();
+    if id.is_none_or(|id| id != full_id)
+        && let Some(approval) = approval.filter(|approval| approval.state == "waiting")
+    {
+        agree_to(approval, choice, &fields, program)?;
+    }
     let (verb, reason) = (choice.verb(), json!(reason));
     let body = format!(r#"{{"decision":"{verb}","reason":{reason},"content":{content}}}"#);
-    let path = format!("/v1/approvals/{segment}");
+    let path = format!("/v1/approvals/{}", segment(&full_id));
     let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
     if json || own_json {
         return print_json(&format!("{text}\n"));
@@ -164,13 +177,28 @@ pub(super) async fn decide(
     let Shown { kind, state, name, .. } = parse(&text)?;
     let mut page = Page::default();
     page.note(PLAIN, format!("the {kind} of {name} is {state}"));
-    // Without its whole id, the person has not said which call was meant.
-    if id.is_none_or(|id| id != full_id)
-        && let Some(arguments) = approval.and_then(|approval| approval.arguments_text.as_deref())
-    {
-        page.verbatim(PLAIN, &format!("  {full_id}: {arguments}"));
-    }
     print_page(&page)
+}
+
+/// Shows all that the decision covers, and asks the person for it. It goes to stderr, as the
+/// question does: a program may read what stdout gets.
+///
+/// # Errors
+///
+/// The person does not agree, or there is no terminal to ask one.
+fn agree_to(approval: &Shown, choice: Choice, fields: &[String], program: &str) -> Outcome {
+    let mut page = Page::default();
+    whole(approval, clock::now(), program, &mut page);
+    terminal::complain_page(&page);
+    if !terminal::has_person() {
+        let words = [&[choice.verb().to_owned(), approval.id.clone()], fields].concat();
+        return Err(failures::not_seen(format!("{program} {}", commands::line(&words))));
+    }
+    if Asker::at_terminal().agrees(choice.question())? {
+        Ok(())
+    } else {
+        Err(failures::not_decided(&approval.id))
+    }
 }
 
 fn shown(all: &[Shown], now: SystemTime, program: &str) -> Page {

@@ -24,8 +24,8 @@ use crate::backend::program::hiding::{exposure, possible};
 use crate::config::value::format_duration;
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Files, Local, LoginClient, Mantyx, Mcp, OauthClient, Problem, Program,
-    ProgramSandbox, Runtime, Signers, Target, Upstream, find, quoted,
+    Credential, Environment, Files, HttpTransport, Local, LoginClient, Mantyx, Mcp, OauthClient,
+    Problem, Program, ProgramSandbox, Runtime, Signers, Target, Upstream, find, quoted,
 };
 use crate::http_client::Tls;
 use crate::model::offer::cost::{Cost, Injected, OfBackend};
@@ -308,12 +308,32 @@ fn reached(target: &Target) -> Vec<Member> {
             let path = ("path", json!(path.display().to_string()));
             vec![("reached", json!("file")), path, secured(tls)]
         }
-        Target::Mcp(Mcp::Http { url, headers: names, oauth, tls, .. }) => {
+        Target::Mcp(Mcp::Http {
+            url,
+            headers: names,
+            oauth,
+            tls,
+            transport,
+            listen,
+            sessions,
+            socket: _,
+        }) => {
             let oauth = oauth.as_ref().map(|client| match client {
                 OauthClient::Credentials(credentials) => issuer(credentials),
                 OauthClient::Login(client) => login(client),
             });
-            by_url(url, names, oauth.as_deref(), tls)
+            let transport = match transport {
+                HttpTransport::Either => None,
+                HttpTransport::Streamable => Some("streamable-http"),
+                HttpTransport::Sse => Some("sse"),
+            };
+            let mut members = by_url(url, names, oauth.as_deref(), tls);
+            members.extend([
+                ("transport", json!(transport)),
+                ("listen", json!(listen)),
+                ("sessions", json!(sessions)),
+            ]);
+            members
         }
         Target::A2a(A2a {
             card: CardSource::Base(url) | CardSource::Url(url),
@@ -463,7 +483,9 @@ impl fmt::Display for Plan {
         if !self.injected.is_empty() {
             writeln!(f)?;
         }
-        for one in &self.injected {
+        let counts_something =
+            |one: &&Injected| one.cost != Cost::default() || self.not_counted.is_empty();
+        for one in self.injected.iter().filter(counts_something) {
             writeln!(f, "each run of {}: {}", one.app, one.cost)?;
             for OfBackend { name, cost } in
                 one.backends.iter().filter(|backend| backend.cost != Cost::default())

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::terminal::one_line;
-use super::{Failure, Outcome, failures};
+use super::{Failure, Outcome, failures, listener};
 use crate::config::{Contact, Environment, Files, Listen};
 use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http::auth::OPERATOR;
@@ -318,7 +318,30 @@ impl Client {
     }
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> Outcome<Reply> {
-        self.read(request.send().await.map_err(|error| self.away(error))?).await
+        let response = self.dispatch(request).await.map_err(|(failure, _)| failure)?;
+        self.read(response).await
+    }
+
+    /// Sends a request, unless a program of another user than the daemon's would get it. The error
+    /// says whether the daemon may have got it.
+    async fn dispatch(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, (Failure, bool)> {
+        let state = self.state.path();
+        let checked = if state.as_os_str().is_empty() {
+            Ok(())
+        } else if self.is_on_socket() {
+            let path = self.place.strip_prefix("unix:").unwrap_or(&self.place);
+            listener::check_socket(Path::new(path), state)
+        } else {
+            listener::check_tcp(&self.base, state)
+        };
+        checked.map_err(|failure| (failure, false))?;
+        request.send().await.map_err(|error| {
+            let may_be_sent = !error.is_connect();
+            (self.away(error), may_be_sent)
+        })
     }
 
     /// Requests `path`; any answer but a success is a failure in the daemon's words.
@@ -346,7 +369,7 @@ impl Client {
         if let Some(id) = after {
             request = request.header("Last-Event-ID", id);
         }
-        let response = request.send().await.map_err(|error| self.away(error))?;
+        let response = self.dispatch(request).await.map_err(|(failure, _)| failure)?;
         if response.status().is_success() {
             return Ok(Events::new(response, MAX_EVENT));
         }
@@ -367,10 +390,7 @@ impl Client {
         if let Some(body) = body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body);
         }
-        request.send().await.map_err(|error| {
-            let may_be_sent = !error.is_connect();
-            (self.away(error), may_be_sent)
-        })
+        self.dispatch(request).await
     }
 
     /// Reads an answer of [`Self::send`].
@@ -433,6 +453,13 @@ impl Events {
     }
 }
 
+/// A name as one segment of a path, whatever characters it has.
+pub(super) fn segment(name: &str) -> String {
+    let encoded: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
+    // Only in a query, a plus sign is a space.
+    encoded.replace('+', "%20")
+}
+
 /// `path` with the parameter by which the operator names an app.
 fn with_app(path: &str, app: &AppName) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
@@ -450,13 +477,7 @@ fn other_owner(state: &Path) -> Option<String> {
     if may_enter || owner == geteuid().as_raw() || !is_refused(state) {
         return None;
     }
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == owner.to_string()).then(|| name.to_owned())
-    });
-    Some(name.unwrap_or_else(|| format!("#{owner}")))
+    Some(listener::user_name(owner))
 }
 
 /// Whether it is there and closed, and not absent.

@@ -112,7 +112,7 @@ fn add_to_file(product: Product, entry: &Entry, yes: bool, env: &Environment) ->
     let file = OwnFile::read(&path, json::EMPTY)?;
     let value = entry.json(product);
     let edit = json::with_server(&file.text, key, NAME, &value).map_err(|why| {
-        let whole = format!("{:#}", serde_json::json!({ key: { NAME: value } }));
+        let whole = json::on_lines(&serde_json::json!({ key: { NAME: value } }));
         failures::by_hand(path.display(), why, whole)
     })?;
     write(&path, &file, &edit, yes)
@@ -126,7 +126,10 @@ fn write(path: &Path, file: &OwnFile, edit: &Edit, yes: bool) -> Outcome {
     // Only the bridge's own entry goes away, which has no secret; but other text may stand in its
     // lines.
     let change = difference(&path.display().to_string(), &file.text, &edit.splice, |lines| {
-        vec![format!("{} of the entry `{NAME}`", super::page::counted(lines.len(), "line"))]
+        let count = super::page::counted(lines.len(), "line");
+        let is_in_line = file.text.trim().lines().count() == 1;
+        let what = if is_in_line { String::new() } else { format!("{count} of ") };
+        vec![format!("{what}the entry `{NAME}`")]
     });
     print(&change)?;
     agree("Write this? ", yes)?;

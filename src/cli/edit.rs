@@ -12,11 +12,10 @@ pub(super) mod json;
 pub(super) mod yaml;
 
 use std::fmt::Write as _;
-use std::io;
-use std::io::IsTerminal as _;
 use std::ops::Range;
 
 use super::init::ask::Asker;
+use super::terminal::has_person;
 use super::{Outcome, failures};
 
 /// The one place in which two texts differ.
@@ -49,7 +48,19 @@ impl Splice {
         let behind = longer.len() - end;
         let repeats_line_start = old.len().abs_diff(new.len()) >= shift
             && longer.get(behind - shift..behind) == longer.get(line..start);
-        let at = if repeats_line_start { line } else { start };
+        // Within a line, a member of a map is what is added or removed: `"c":1,` before `"d":1`,
+        // and not `c":1,"`.
+        let shorter_end = old.len().min(new.len()) - end;
+        let repeats_quote = start > line
+            && shorter_end == start
+            && longer.get(start - 1..start) == Some("\"")
+            && longer.get(start..=start) != Some(",")
+            && longer.get(behind - 1..behind) == Some("\"");
+        let at = match (repeats_line_start, repeats_quote) {
+            (true, _) => line,
+            (false, true) => start - 1,
+            (false, false) => start,
+        };
         let end = end + (start - at);
         let part = |text: &str| text.get(at..text.len() - end).unwrap_or_default().to_owned();
         Self { at, old: part(old), new: part(new) }
@@ -108,11 +119,12 @@ pub(super) fn agree(question: &str, yes: bool) -> Outcome {
     if yes {
         return Ok(());
     }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !has_person() {
         return Err(failures::no_person());
     }
-    let mut asker = Asker { input: Box::new(io::stdin().lock()), on: true };
-    if asker.yes(question)? { Ok(()) } else { Err(failures::not_agreed()) }
+    let mut asker = Asker::at_terminal();
+    // At the end of the input, nobody has agreed.
+    if asker.yes(question)? && asker.on { Ok(()) } else { Err(failures::not_agreed()) }
 }
 
 #[cfg(test)]

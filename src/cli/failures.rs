@@ -69,6 +69,14 @@ pub(super) fn nothing_listens(place: impl Display) -> Failure {
     Failure::Failed(format!("nothing listens on {place}; start it with `mantyx-bridge serve`"))
 }
 
+pub(super) fn stranger_listens(place: impl Display, user: impl Display) -> Failure {
+    Failure::Failed(format!(
+        "a program of the user {user} listens on {place}, and it is not the daemon: nothing was sent \
+         to it, as it would learn the secret of this command. Have it stopped (`sudo ss -ltnp` names \
+         it), and start the daemon; if the daemon runs as {user}, name it with --url"
+    ))
+}
+
 pub(super) fn other_certificate(place: impl Display) -> Failure {
     Failure::Failed(format!(
         "the certificate at {place} is not the one in listen.tls.cert: another program listens \
@@ -195,6 +203,17 @@ pub(super) fn no_person() -> Failure {
 
 pub(super) fn not_agreed() -> Failure {
     Failure::Failed("nothing is changed".to_owned())
+}
+
+pub(super) fn not_seen(command: impl Display) -> Failure {
+    Failure::Usage(format!(
+        "nothing is decided: without its whole id, what is shown above is decided only by a person \
+         who has read it, and there is no terminal to ask one. Once you have read it:\n  {command}"
+    ))
+}
+
+pub(super) fn not_decided(id: impl Display) -> Failure {
+    Failure::Failed(format!("nothing is decided; {id} still waits"))
 }
 
 pub(super) fn bad_server_name(name: impl Display, instead: impl Display) -> Failure {

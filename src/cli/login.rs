@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::client::segment;
 use super::open::open_browser;
 use super::page::{BAD, DOUBTFUL, GOOD, PLAIN, Page, away, counted};
 use super::terminal::plain;
@@ -81,18 +82,25 @@ pub(super) async fn login(place: &Place, arguments: LoginArguments) -> Outcome {
     };
     let list: LoginList = parse(&client.get("/v1/logins", client.operator()).await?)?;
     let login = list.logins.into_iter().find(|login| login.backend == backend);
-    let rest = match login.and_then(|login| login.expires_at) {
+    let unwritten = login.as_ref().and_then(|login| login.unwritten.clone());
+    let mut rest = match login.and_then(|login| login.expires_at) {
         None => "The bridge renews the login.".to_owned(),
         Some(end) => {
             let left = away(&end, clock::now());
             format!("The issuer gave no refresh token: the login ends in {left}.")
         }
     };
+    if let Some(why) = unwritten {
+        rest += &format!(
+            "\nIt is not on disk: {why}. The bridge tries again; if it is restarted before that, log \
+             in again."
+        );
+    }
     print(&format!("{backend}: logged in; {state}. {rest}\n"))
 }
 
 fn path(backend: &str) -> String {
-    format!("/v1/logins/{backend}")
+    format!("/v1/logins/{}", segment(backend))
 }
 
 /// What a person does next.

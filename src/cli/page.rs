@@ -32,6 +32,12 @@ impl Paper {
         let out = io::stdout();
         Self { colours: colours(&out), columns: columns(&out) }
     }
+
+    /// The properties of stderr.
+    pub(super) fn stderr() -> Self {
+        let err = io::stderr();
+        Self { colours: colours(&err), columns: columns(&err) }
+    }
 }
 
 /// A piece of text in its style.

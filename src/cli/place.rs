@@ -43,7 +43,8 @@ fn check_url(text: &str) -> Outcome {
 }
 
 /// Where the daemon is, for `app` or the app that may use most. A command that `changes` something
-/// is refused if the daemon has to be found without the file that is there.
+/// is refused if the daemon has to be found without the file that is there, and so is an app beside
+/// an address, which has no configuration.
 pub(super) fn place_of(
     global: &Global,
     env: &Environment,
@@ -52,6 +53,9 @@ pub(super) fn place_of(
 ) -> Outcome<Place> {
     if let Some(url) = &global.url {
         check_url(url)?;
+        if app.is_some() {
+            return Err(failures::app_with_url());
+        }
         let token = token(global, url, env)?;
         return Ok(Place::Given { url: url.clone(), token });
     }

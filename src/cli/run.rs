@@ -44,6 +44,9 @@ pub(super) struct Settings {
     /// The backends whose tools the run gets, separated by commas, or `none` [default: all]
     #[arg(long, value_name = "BACKENDS")]
     backends: Option<String>,
+    /// The app of bridge.yaml whose run it is, in place of the one that may use most
+    #[arg(long, value_name = "NAME")]
+    pub(super) app: Option<String>,
     /// Prints the run's events as they come, one JSON object a line
     #[arg(long)]
     json: bool,

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use secrecy::SecretString;
 
 use super::{Failure, Outcome, failures, print, terminal};
-use crate::config::{Contact, Environment, find};
+use crate::config::{Environment, find, state_directory};
 use crate::error_chain::error_chain;
 use crate::state_dir::stored_secrets::is_name;
 use crate::state_dir::{StateDir, StateError};
@@ -50,21 +50,23 @@ enum Action {
 
 /// `mantyx-bridge secret`.
 pub(super) fn secret(settings: Settings, config: Option<&Path>, env: &Environment) -> Outcome {
-    let contact = Contact::load(&find(config, env)?, env, None)?;
-    let state = StateDir::new(contact.state_dir);
+    let state = StateDir::new(state_directory(&find(config, env)?, env)?);
     match settings.action {
         Action::Set { name } => set(&state, &name),
         Action::List => {
             let names = state.secret_names().into_iter().map(|name| name + "\n");
             print(&names.collect::<String>())
         }
-        Action::Remove { name } => {
-            if state.remove_secret(&name).map_err(|error| failed(&error))? {
-                return print(&format!("`{name}` is removed.\n"));
-            }
-            Err(failures::no_such_secret(name, state.path().join("secrets").display()))
-        }
+        Action::Remove { name } => remove(&state, &name),
     }
+}
+
+/// Removes the secret of this name.
+pub(super) fn remove(state: &StateDir, name: &str) -> Outcome {
+    if state.remove_secret(name).map_err(|error| failed(&error))? {
+        return print(&format!("`{name}` is removed.\n"));
+    }
+    Err(failures::no_such_secret(name, state.path().join("secrets").display()))
 }
 
 fn failed(error: &StateError) -> Failure {

@@ -103,6 +103,17 @@ pub(super) fn complain(text: &str) {
     }
 }
 
+/// Writes a page to stderr, in colours on a terminal.
+pub(super) fn complain_page(page: &Page) {
+    // Without stderr, only the exit code can report anything.
+    let _closed = write!(io::stderr(), "{}", page.text(Paper::stderr()));
+}
+
+/// Whether a person can read a question and answer it.
+pub(super) fn has_person() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
 /// Writes one line about the progress of something to stderr, cut to the width of a terminal.
 pub(super) fn tell(line: &str) {
     let err = io::stderr();

@@ -5,17 +5,19 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::path::Path;
 
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::client::segment;
 use super::page::{HEADING, PLAIN, Page, counted};
 use super::terminal::one_line;
 use super::{Client, Failure, Outcome, complain, failures, parse, print, print_json, print_page};
-use crate::config::Contact;
 use crate::config::error::did_you_mean;
+use crate::config::{Contact, Environment, find, state_directory};
 use crate::error_chain::error_chain;
 use crate::http::api::openapi::ToolRefs;
 use crate::http::api::status::{Backend, Status};
@@ -242,8 +244,7 @@ pub(super) async fn refresh(client: &Client, backend: Option<&str>, json: bool) 
     };
     let mut states = Vec::new();
     for name in names {
-        let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
-        let path = format!("/v1/backends/{name}/refresh");
+        let path = format!("/v1/backends/{}/refresh", segment(&name));
         states.push(client.act(&path).await?);
     }
     let backends: Vec<Backend> =
@@ -283,11 +284,18 @@ pub(super) async fn refresh(client: &Client, backend: Option<&str>, json: bool) 
 }
 
 /// `mantyx-bridge token [--operator]`.
-pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
-    if let Some((app, _)) = contact.app.as_ref().filter(|_| !is_operators) {
-        return Err(failures::listed_apps(app));
-    }
-    let state = StateDir::new(contact.state_dir.clone());
+pub(super) fn token(config: Option<&Path>, env: &Environment, is_operators: bool) -> Outcome {
+    let file = find(config, env)?;
+    let state_dir = if is_operators {
+        // It is there while the token of an app is missing still.
+        state_directory(&file, env)?
+    } else {
+        match Contact::load(&file, env, None)? {
+            Contact { app: Some((app, _)), .. } => return Err(failures::listed_apps(app)),
+            Contact { state_dir, .. } => state_dir,
+        }
+    };
+    let state = StateDir::new(state_dir);
     let token = state
         .create()
         .and_then(|()| if is_operators { state.operator() } else { state.token() })

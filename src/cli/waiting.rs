@@ -73,7 +73,12 @@ fn announcement(program: &str, approval: &Shown, may_decide: bool) -> String {
     } else {
         "\n(for a user who can read the operator's secret in the state directory of the daemon)"
     };
-    format!("{what}{flaw}\n  {}{decider}", command(program, approval))
+    // The command decides at once, so what it decides stands before it.
+    let arguments = match (&approval.question, &approval.arguments_text) {
+        (None, Some(text)) => format!("\n  {}", one_line(text)),
+        _ => String::new(),
+    };
+    format!("{what}{flaw}{arguments}\n  {}{decider}", command(program, approval))
 }
 
 /// The names of a question's fields.

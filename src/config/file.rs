@@ -187,6 +187,19 @@ impl Contact {
     }
 }
 
+/// The state directory of the daemon with the configuration at `path`. What else the file has may
+/// be missing still: `secret set` is what brings it.
+pub fn state_directory(path: &Path, env: &Environment) -> Result<PathBuf, ConfigErrors> {
+    let file = env.read(path).map_err(|error| unreadable(path, &error))?;
+    who_may_change(&file, path)?;
+    // A key at the top may be a misspelling of `state_dir`.
+    let matters = |at: &str| at.starts_with("state_dir") || !at.contains(['.', '[']);
+    let checks = validated(&file.text, path, env, matters, |validator, file| {
+        validator.state_dir(file.state_dir.as_ref())
+    });
+    checks.map(|checks| checks.value)
+}
+
 /// Whether a mistake at `path` keeps a client from reaching the daemon.
 fn matters_to_clients(path: &str) -> bool {
     match path.split_once(['.', '[']) {

@@ -189,7 +189,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn state_dir(&self, section: Option<&At<String>>) -> Option<PathBuf> {
+    pub(super) fn state_dir(&self, section: Option<&At<String>>) -> Option<PathBuf> {
         let state_dir = match section {
             Some(at) => self.path(at),
             None => self

@@ -3,11 +3,10 @@
 //! Must not: be needed. What the system does not tell is left out of the message.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// The state of a listening socket in the kernel's tables.
-const LISTENING: &str = "0A";
+use crate::listening_sockets::{ListeningSocket, listening_sockets};
 
 /// What an operator does about an address in use.
 pub(super) fn cure(address: &str) -> String {
@@ -24,11 +23,11 @@ pub(super) fn cure(address: &str) -> String {
 
 /// The program that listens on `address`, as far as this user may know.
 fn holder(address: SocketAddr) -> Option<String> {
-    let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(|table| {
-        let text = fs::read_to_string(table).unwrap_or_default();
-        listening(&text, address)
-    });
-    let sockets: Vec<String> = sockets.map(|inode| format!("socket:[{inode}]")).collect();
+    let sockets: Vec<String> = listening_sockets()
+        .into_iter()
+        .filter(|socket| is_in_the_way(socket, address))
+        .map(|ListeningSocket { inode, .. }| format!("socket:[{inode}]"))
+        .collect();
     let mut processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
         let number = path.file_name()?.to_str()?.parse::<u32>().ok()?;
@@ -39,31 +38,16 @@ fn holder(address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {number})", name.trim()))
 }
 
-/// The inodes of the sockets in this table that keep others from listening on `address`.
-fn listening(table: &str, address: SocketAddr) -> Vec<String> {
-    let rows = table.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, local, _, state, _, _, _, _, _, inode, ..] = fields.as_slice() else {
-            return None;
-        };
-        let (ip, port) = local.split_once(':')?;
-        let is_port = u16::from_str_radix(port, 16).ok()? == address.port();
-        if *state == LISTENING && is_port && is_in_the_way(ip, address.ip()) {
-            Some((*inode).to_owned())
-        } else {
-            None
-        }
-    });
-    rows.collect()
-}
-
-/// Whether a socket on this address, in the kernel's digits, is on `ip` or on all addresses. Of
-/// IPv6, the port alone tells.
-fn is_in_the_way(digits: &str, ip: IpAddr) -> bool {
-    let (IpAddr::V4(ip), Ok(number)) = (ip, u32::from_str_radix(digits, 16)) else { return true };
-    // The kernel writes the bytes in the machine's order.
-    let local = Ipv4Addr::from(number.to_ne_bytes());
-    local == ip || local.is_unspecified() || ip.is_unspecified()
+/// Whether the socket keeps others from listening on `address`: it is on that, or on all addresses.
+/// Of IPv6, the port alone tells.
+fn is_in_the_way(socket: &ListeningSocket, address: SocketAddr) -> bool {
+    if socket.address.port() != address.port() {
+        return false;
+    }
+    let (IpAddr::V4(own), IpAddr::V4(ip)) = (socket.address.ip(), address.ip()) else {
+        return true;
+    };
+    own == ip || own.is_unspecified() || ip.is_unspecified()
 }
 
 fn has_one(process: &Path, sockets: &[String]) -> bool {

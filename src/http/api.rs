@@ -14,6 +14,7 @@ pub mod mcp;
 mod metrics;
 pub(crate) mod openapi;
 pub(crate) mod problems;
+mod query;
 mod ready;
 pub mod routes;
 mod runs;

@@ -65,10 +65,16 @@ pub fn cookies(headers: &HeaderMap) -> Vec<String> {
     own.map(|(_, value)| value.to_owned()).take(MAX_COOKIES).collect()
 }
 
-/// The login is done.
-pub fn done(backend: &str) -> Response<Body> {
-    let text = "The bridge keeps the login, and renews it. You can close this window.";
-    page(StatusCode::OK, &format!("Logged in: {backend}"), text)
+/// The login is done; with the reason if it could not be written.
+pub fn done(backend: &str, unwritten: Option<&str>) -> Response<Body> {
+    let text = match unwritten {
+        None => "The bridge keeps the login, and renews it. You can close this window.".to_owned(),
+        Some(why) => format!(
+            "The bridge uses the login, and cannot write it to its disk: {why}. It tries again. If \
+             it is restarted before that, log in again."
+        ),
+    };
+    page(StatusCode::OK, &format!("Logged in: {backend}"), &text)
 }
 
 /// The login is not open: it took too long, was finished before, or is another browser's.
@@ -127,6 +133,17 @@ mod tests {
     //! What browsers get.
 
     use super::*;
+
+    #[tokio::test]
+    async fn page_says_that_a_login_is_kept_only_if_it_is_on_disk() {
+        for (unwritten, is_kept) in [(None, true), (Some("no space left on device"), false)] {
+            let body = done("notion", unwritten).into_body();
+            let bytes = response::read(body, 1 << 20).await.unwrap();
+            let text = str::from_utf8(&bytes).unwrap();
+            assert_eq!(text.contains("keeps the login"), is_kept, "{text}");
+            assert!(is_kept || text.contains("no space left on device"), "{text}");
+        }
+    }
 
     #[tokio::test]
     async fn page_shows_text_and_no_markup() {

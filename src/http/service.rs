@@ -265,7 +265,10 @@ impl Service {
         let cookies = login_page::cookies(request.headers());
         let cookies: Vec<&str> = cookies.iter().map(String::as_str).collect();
         match self.api.facts.logins.returned(query, &cookies).await {
-            Ok(backend) => login_page::done(backend.as_str()),
+            Ok(backend) => {
+                let unwritten = self.api.facts.logins.why_unwritten(backend.as_str());
+                login_page::done(backend.as_str(), unwritten.as_deref())
+            }
             Err(failure) if failure.kind == FailureKind::Ended => login_page::ended(),
             Err(failure) => login_page::failed(&failure.to_string()),
         }
@@ -322,6 +325,11 @@ impl Service {
         let sessions = &self.auth.sessions;
         match (route, caller) {
             (Route::Own(own, segment), caller) => match (own.handler, caller) {
+                (Handler::Api(_) | Handler::Now(_) | Handler::Link, Some(_))
+                    if let Err(refusal) = own.check_query(request.uri().query()) =>
+                {
+                    refusal
+                }
                 (Handler::Open(handler), caller) => {
                     handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
                 }

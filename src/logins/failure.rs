@@ -114,6 +114,15 @@ pub(super) fn ended() -> LoginFailure {
     )
 }
 
+pub(super) fn replaced() -> LoginFailure {
+    failure(
+        FailureKind::Ended,
+        "another login at this backend has begun, which ends this one: finish that one, or begin \
+         again"
+            .to_owned(),
+    )
+}
+
 pub(super) fn declined() -> LoginFailure {
     refused("the login was declined")
 }

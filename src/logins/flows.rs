@@ -65,6 +65,14 @@ pub(super) enum Proof<'a> {
     Beginner(&'a BackendName),
 }
 
+/// The logins that were closed before a browser came back.
+#[derive(Debug, Default)]
+pub(super) struct Closed {
+    /// Those that another login of their backend has replaced.
+    pub(super) replaced: Vec<String>,
+    pub(super) unreturned: Vec<Unreturned>,
+}
+
 /// A login that ended without a browser that came back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreturned {
@@ -100,14 +108,14 @@ impl Flows {
     /// Closes what has taken too long, and the earlier logins of `again`, which begins another one.
     /// None of them came back: the issuer may have forgotten the client, and show the browser an
     /// error page.
-    pub(super) fn close_unreturned(
-        &mut self,
-        again: Option<&BackendName>,
-        now: Instant,
-    ) -> Vec<Unreturned> {
-        let mut unreturned = Vec::new();
+    pub(super) fn close_unreturned(&mut self, again: Option<&BackendName>, now: Instant) -> Closed {
+        let Closed { mut replaced, mut unreturned } = Closed::default();
         self.0.retain(|flow| {
-            let is_over = flow.until <= now || Some(&flow.plan.backend) == again;
+            let is_late = flow.until <= now;
+            let is_over = is_late || Some(&flow.plan.backend) == again;
+            if is_over && !is_late {
+                replaced.push(flow.plan.id.clone());
+            }
             // One that no browser has opened says nothing about the issuer.
             if is_over && flow.ticket.is_none() && !flow.plan.client.is_configured {
                 unreturned.push(Unreturned {
@@ -117,7 +125,7 @@ impl Flows {
             }
             !is_over
         });
-        unreturned
+        Closed { replaced, unreturned }
     }
 
     /// The address at the issuer for the browser that opens the login with `ticket`, which works
@@ -242,7 +250,8 @@ mod tests {
             open(&mut flows, &format!("b{number}"), now).unwrap();
         }
         assert!(open(&mut flows, "more", now).unwrap_err().to_string().contains("64 logins"));
-        flows.close_unreturned(None, now + LIFE);
+        let late = flows.close_unreturned(None, now + LIFE);
+        assert!(late.replaced.is_empty(), "they took too long");
         open(&mut flows, "more", now + LIFE).unwrap();
     }
 
@@ -250,11 +259,14 @@ mod tests {
     fn login_that_a_browser_opened_and_did_not_finish_is_told() {
         let (mut flows, now) = (Flows::default(), Instant::now());
         open(&mut flows, "a", now).unwrap();
-        assert_eq!(flows.close_unreturned(Some(&name("a")), now), [], "no browser opened it");
+        let unopened = flows.close_unreturned(Some(&name("a")), now);
+        assert_eq!(unopened.unreturned, [], "no browser opened it");
+        assert_eq!(unopened.replaced.len(), 1);
         open(&mut flows, "a", now).unwrap();
         flows.start("t-a", "k", now).unwrap();
-        assert_eq!(flows.close_unreturned(Some(&name("b")), now), []);
-        let unreturned = flows.close_unreturned(Some(&name("a")), now);
+        let others = flows.close_unreturned(Some(&name("b")), now);
+        assert!(others.unreturned.is_empty() && others.replaced.is_empty());
+        let Closed { unreturned, .. } = flows.close_unreturned(Some(&name("a")), now);
         assert_eq!(unreturned.len(), 1);
         assert_eq!(unreturned[0].issuer, "https://as.test");
         assert!(flows.0.is_empty());

@@ -118,6 +118,8 @@ pub struct LoginView {
     /// When it ends by itself: `None` as long as the bridge can renew it.
     pub expires: Option<SystemTime>,
     pub state: LoginState,
+    /// Why it is not on disk, if so.
+    pub unwritten: Option<String>,
 }
 
 /// Something that is wrong with a login, and what to do.
@@ -278,6 +280,7 @@ impl Shared {
             last_used: inner.last_used,
             expires: if record.refresh.is_none() { record.expires } else { None },
             state: if is_over { LoginState::Ended } else { record.state },
+            unwritten: inner.unwritten.clone(),
         })
     }
 
@@ -396,6 +399,9 @@ impl Shared {
             let mut inner = self.inner.lock();
             inner.generation += 1;
             let had_file = inner.damage.take().is_some();
+            // A server that had a login wants one; until it has said so again, its refusal would be
+            // taken for that of a wrong token.
+            inner.wants_login = inner.settings.is_some();
             let settings = inner.settings.clone();
             let secret = settings.and_then(|settings| settings.client.secret.clone());
             (inner.record.take().map(|record| (record, secret)), had_file)

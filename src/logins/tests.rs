@@ -245,6 +245,33 @@ async fn login_ends_for_those_who_wait_although_its_browser_has_gone() {
 }
 
 #[tokio::test]
+async fn login_that_another_one_replaces_is_told_and_no_longer_open() {
+    let scene = Scene::start(granted).await;
+    let begins = join_all((0..70).map(|_| scene.logins.begin("notion", &[]))).await;
+    let begun: Vec<Begun> = begins.into_iter().map(Result::unwrap).collect();
+    let attempts = scene.logins.attempts();
+    let open: Vec<_> = attempts.iter().filter(|attempt| attempt.outcome.is_none()).collect();
+    let [last] = &open[..] else { panic!("{} are open", open.len()) };
+    for attempt in attempts.iter().filter(|attempt| attempt.outcome.is_some()) {
+        let Some(Err(failure)) = &attempt.outcome else { panic!("{attempt:?}") };
+        assert!(failure.to_string().contains("another login"), "{failure}");
+    }
+    let opened = begun.iter().find(|one| one.id == last.id).unwrap();
+    assert!(scene.logins.start(opened.url.rsplit('/').next().unwrap()).is_some());
+    let replaced = begun.iter().find(|one| one.id != last.id).unwrap();
+    assert!(scene.logins.start(replaced.url.rsplit('/').next().unwrap()).is_none());
+}
+
+#[tokio::test]
+async fn server_wants_a_login_as_soon_as_its_own_was_removed() {
+    let scene = Scene::start(granted).await;
+    scene.log_in().await.unwrap();
+    assert!(!scene.logins.needs_login("notion"));
+    scene.logins.logout("notion").await.unwrap().unwrap();
+    assert!(scene.logins.needs_login("notion"));
+}
+
+#[tokio::test]
 async fn login_is_kept_over_a_restart_without_an_exchange() {
     let mut scene = Scene::start(granted).await;
     scene.log_in().await.unwrap();

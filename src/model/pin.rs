@@ -368,9 +368,17 @@ impl Review {
         self.mode == Mode::Enforce && (differs(tool) || tool == CARD && differs(EXTENDED_CARD))
     }
 
-    /// Only `enforce` withdraws tools; `warn` offers what it reports.
+    /// Only `enforce` withdraws what it reports; `warn` offers it.
     pub fn withdrawn(&self) -> usize {
         if self.mode == Mode::Enforce { self.open().count() } else { 0 }
+    }
+
+    /// How many of the tools are withdrawn. The instructions of a server are none of them.
+    pub fn withdrawn_tools(&self) -> usize {
+        if self.mode != Mode::Enforce {
+            return 0;
+        }
+        self.open().filter(|finding| finding.subject != Subject::Instructions).count()
     }
 
     /// The findings that `before` did not have.

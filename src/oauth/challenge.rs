@@ -26,14 +26,19 @@ impl Challenge {
 
     pub fn read(response: &reqwest::Response) -> Self {
         let headers = response.headers().get_all(WWW_AUTHENTICATE);
-        let values: Vec<&str> = headers.iter().filter_map(|value| value.to_str().ok()).collect();
-        let find = |name| values.iter().find_map(|value| parameter(value, name));
-        Self {
-            url: response.url().clone(),
-            metadata: find("resource_metadata"),
-            scope: find("scope"),
-            error: find("error"),
+        let values = headers.iter().filter_map(|value| value.to_str().ok());
+        let mut challenge = Self::silent(response.url().clone());
+        for (name, value) in values.flat_map(parameters) {
+            let member = match name.as_str() {
+                "resource_metadata" => &mut challenge.metadata,
+                "scope" => &mut challenge.scope,
+                "error" => &mut challenge.error,
+                _ => continue,
+            };
+            // The first one counts.
+            member.get_or_insert(value);
         }
+        challenge
     }
 
     /// Whether the token is good, and may not do what was asked for.
@@ -48,21 +53,60 @@ impl Challenge {
     }
 }
 
-/// The parameter `name` of a challenge, quoted or not.
-fn parameter(challenge: &str, name: &str) -> Option<String> {
-    let lower = challenge.to_ascii_lowercase();
-    let starts = lower.match_indices(name).map(|(at, _)| at);
-    starts.into_iter().find_map(|at| {
-        let (before, rest) = challenge.split_at_checked(at)?;
-        if !before.ends_with([' ', ',', '\t']) {
-            return None;
+/// The parameters of the challenges in one header, in their order: the name in lower case, and the
+/// value (RFC 9110, 11.6.1). A quoted text is a value and nothing else, whatever stands in it.
+fn parameters(header: &str) -> Vec<(String, String)> {
+    let mut parameters = Vec::new();
+    let mut rest = header;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',', '=']);
+        if let Some(quoted) = rest.strip_prefix('"') {
+            // A text that belongs to nothing.
+            let Some((_, behind)) = quoted_text(quoted) else { return parameters };
+            rest = behind;
+            continue;
         }
-        let value = rest.get(name.len()..)?.trim_start().strip_prefix('=')?.trim_start();
-        match value.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"').map(|(value, _)| value.to_owned()),
-            None => value.split([',', ' ']).next().map(str::to_owned),
+        let end = rest.find([' ', '\t', ',', '=', '"']).unwrap_or(rest.len());
+        let Some((word, behind)) = rest.split_at_checked(end).filter(|(word, _)| !word.is_empty())
+        else {
+            return parameters;
+        };
+        // A word without a value names the scheme of a challenge.
+        let Some(value) = behind.trim_start_matches([' ', '\t']).strip_prefix('=') else {
+            rest = behind;
+            continue;
+        };
+        let value = value.trim_start_matches([' ', '\t']);
+        let (value, behind) = match value.strip_prefix('"') {
+            Some(quoted) => match quoted_text(quoted) {
+                Some(text_and_rest) => text_and_rest,
+                None => return parameters,
+            },
+            None => {
+                // A URL without quotes is no token, and sent all the same.
+                let end = value.find([' ', '\t', ',']).unwrap_or(value.len());
+                let (value, behind) = value.split_at(end);
+                (value.to_owned(), behind)
+            }
+        };
+        parameters.push((word.to_ascii_lowercase(), value));
+        rest = behind;
+    }
+}
+
+/// The text up to the closing quote, without its escapes, and what follows; `None` if it is not
+/// closed.
+fn quoted_text(quoted: &str) -> Option<(String, &str)> {
+    let mut text = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((text, quoted.get(at + 1..)?)),
+            '\\' => text.push(characters.next()?.1),
+            other => text.push(other),
         }
-    })
+    }
+    None
 }
 
 #[cfg(test)]
@@ -70,6 +114,11 @@ mod tests {
     //! What is read in challenges.
 
     use super::*;
+
+    fn parameter(header: &str, name: &str) -> Option<String> {
+        let found = parameters(header).into_iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value)
+    }
 
     #[test]
     fn parameters_of_challenges() {
@@ -80,5 +129,20 @@ mod tests {
         assert_eq!(parameter(header, "metadata"), None);
         assert_eq!(parameter("Bearer", "scope"), None);
         assert_eq!(parameter("Bearer scope=\"a", "scope"), None);
+    }
+
+    #[test]
+    fn quoted_text_of_a_challenge_has_no_parameters() {
+        for (header, scope) in [
+            (r#"Bearer realm="a, scope=wrong b", scope="right""#, Some("right")),
+            (r#"Bearer realm="a \", scope=wrong", scope=right"#, Some("right")),
+            (r#"Bearer realm="a scope="wrong", error="x""#, None),
+            (r#"Bearer error_description="needs scope=admin, more""#, None),
+            (r#"Basic realm="scope=x", Bearer scope="a \"b\" c""#, Some("a \"b\" c")),
+            (r#"Negotiate YII==, Bearer scope=a"#, Some("a")),
+            (r#""scope=x" Bearer scope=a"#, Some("a")),
+        ] {
+            assert_eq!(parameter(header, "scope").as_deref(), scope, "{header}");
+        }
     }
 }

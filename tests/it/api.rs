@@ -281,6 +281,27 @@ async fn tool_refs_have_a_tag_that_changes_with_them() {
 }
 
 #[tokio::test]
+async fn parameter_that_no_handler_reads_is_refused_with_the_closest() {
+    let rig = Harness::start().await;
+    for (method, target, hint) in [
+        ("GET", "/v1/tool-refs?Backends=plain", "did you mean `backends`?"),
+        ("GET", "/v1/tools?format=mcp&backend=plain", "did you mean `backends`?"),
+        ("GET", "/v1/calls?limits=1", "did you mean `limit`?"),
+        ("GET", "/v1/runs?limit=1", "takes none"),
+        ("POST", "/v1/tool-calls?Format=mcp", "did you mean `format`?"),
+        ("POST", "/v1/backends/plain/refresh?App=default", "did you mean `app`?"),
+        ("DELETE", "/v1/logins/plain?force=1", "takes none"),
+        ("GET", "/openapi.json?x=1", "takes none"),
+    ] {
+        let answer = rig.bridge.api(method, target, Some("{}")).await;
+        assert_eq!(answer.status, 400, "{method} {target}: {}", answer.text());
+        assert!(answer.text().contains(hint), "{method} {target}: {}", answer.text());
+    }
+    let health = rig.bridge.api("GET", "/healthz?x=1", None).await;
+    assert_eq!(health.status, 200, "a health check's query is its own");
+}
+
+#[tokio::test]
 async fn inject_returns_what_the_proxy_would_send() {
     let rig = Harness::start().await;
     for spec in [

@@ -199,10 +199,10 @@ async fn person_logs_in_once_and_the_bridge_keeps_the_login_over_a_restart() {
     assert_eq!(out, "notion: logged out\n");
     assert_eq!(scene.world(json!({})).await["revocations"], 1);
     assert!(!scene.bridge.state("logins/notion/bridge.json").exists());
-    wait::soon("the backend should need a login", async || {
-        (scene.bridge.backend("notion").await["needs"] == "login").then_some(())
-    })
-    .await;
+    assert_eq!(scene.bridge.backend("notion").await["needs"], "login", "at once");
+    let unknown = scene.run(&["login", "a/b"]).await;
+    let said = String::from_utf8(unknown.stderr).expect("text");
+    assert!(said.contains("a/b") && said.contains("there are: notion"), "{said}");
     let nothing = scene.as_operator("DELETE", "/v1/logins/notion", None).await;
     assert_eq!(nothing.expect(404)["error"], "not_found");
 }
@@ -546,5 +546,5 @@ async fn login_that_begins_again_takes_the_place_of_the_first() {
     }
     assert!(scene.world(json!({})).await["registrations"].as_u64() <= Some(1));
     let unknown = scene.as_operator("POST", "/v1/logins/nothing", None).await;
-    assert_eq!(unknown.expect(404)["error"], "not_found");
+    assert_eq!(unknown.expect(404)["error"], "unknown_backend");
 }

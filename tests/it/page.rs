@@ -357,17 +357,20 @@ async fn page_acts_for_the_operator() {
         json!({ "name": "read", "inputSchema": input, "description": description.repeat(8) });
     fs::write(&catalog, json!({ "tools": [tool] }).to_string()).expect("writable");
     let fickle = peers::with(&peers::changing(&catalog, &[]), "pin: enforce");
+    let instructions = dir.path().join("instructions.json");
+    fs::write(&instructions, json!("Read first.").to_string()).expect("writable");
+    let teller = peers::with(&peers::instructing(&instructions, &[]), "pin: enforce");
     let ask = peers::eliciting();
     let config = format!(
         "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  fickle: {fickle}\n  \
-         ask: {ask}\n  gone: {{command: /nonexistent/program}}\n"
+         ask: {ask}\n  teller: {teller}\n  gone: {{command: /nonexistent/program}}\n"
     );
     let bridge = Bridge::ready(&config).await;
-    for name in ["plain", "fickle", "ask"] {
+    for name in ["plain", "fickle", "ask", "teller"] {
         bridge.wait_backend(name, "ready").await;
     }
     bridge.wait_backend("gone", "down").await;
-    look("acts.mjs", &bridge, &[&catalog]).await;
+    look("acts.mjs", &bridge, &[&catalog, &instructions]).await;
 }
 
 #[tokio::test]

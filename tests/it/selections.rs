@@ -56,6 +56,11 @@ async fn selection_by_header_or_query_is_a_part_of_what_the_app_may_use() {
     assert_eq!(tools(&listed), ["fs_say", "hr_say"]);
     let listed = stateless(&rig, "/mcp?backends=none", "tools/list", &[]).await.expect(200);
     assert_eq!(tools(&listed), [""; 0]);
+    for target in ["/mcp?Backends=hr", "/mcp?backend=hr"] {
+        let misspelled = stateless(&rig, target, "tools/list", &[]).await;
+        assert_eq!(misspelled.status, 400, "{target}: {}", misspelled.text());
+        assert!(misspelled.text().contains("did you mean `backends`?"), "{}", misspelled.text());
+    }
     let prompts = stateless(&rig, "/mcp?backends=hr", "prompts/list", &[]).await.expect(200);
     assert_eq!(prompts["result"]["prompts"], json!([{"name": "hr_say"}]));
     let two = stateless(&rig, "/mcp?backends=hr", "tools/list", &["fs"]).await;

@@ -160,7 +160,7 @@ fn check(bytes: &[u8]) -> A2aResult<()> {
             "its response is compressed, which the bridge has not asked for",
         ));
     }
-    let length = length(bytes).unwrap_or_default().max(bytes.len().saturating_sub(PREFIX));
+    let length = length(bytes).unwrap_or_default();
     if length > MAX_MESSAGE {
         let size = Some(length as u64);
         return Err(CallError::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }).into());

@@ -4,6 +4,8 @@
 //!
 //! Must not: make a call.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -14,6 +16,7 @@ use super::{BackendHandle, Backends, CallDeadlines};
 use crate::backend::circuit_breaker::CallEvidence;
 use crate::backend::log::Redactor;
 use crate::backend::peer::ReadPermission;
+use crate::backend::registry::InUse;
 use crate::backend::{CallError, Reply};
 use crate::model::redaction::Part;
 use crate::model::{AppName, BackendName};
@@ -35,6 +38,18 @@ pub(super) fn evidence_of_read<T>(outcome: &Result<T, CallFailure>) -> CallEvide
         ) => CallEvidence::Failed,
         Err(_) => CallEvidence::Inconclusive,
     }
+}
+
+async fn send(
+    connection: &InUse,
+    (method, params): (&'static str, Value),
+    permission: ReadPermission,
+    deadlines: CallDeadlines,
+) -> Result<Reply, CallFailure> {
+    timeout_at(deadlines.idle_deadline(), connection.peer.ask(method, params, permission))
+        .await
+        .map_err(|_elapsed| CallFailure::TimedOut(deadlines.elapsed()))?
+        .map_err(CallFailure::Call)
 }
 
 impl Backends {
@@ -95,10 +110,16 @@ impl Backends {
         let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
         let deadlines = if has_waited { deadlines.with_clock_restarted() } else { deadlines };
         permission()?;
-        timeout_at(deadlines.idle_deadline(), connection.peer.ask(method, params, permission))
-            .await
-            .map_err(|_elapsed| CallFailure::TimedOut(deadlines.elapsed()))?
-            .map_err(CallFailure::Call)
+        let request = (method, params.clone());
+        let first = send(&connection, request, Arc::clone(&permission), deadlines).await;
+        let Err(CallFailure::Call(CallError::NotSent(_))) = first else { return first };
+        if !connection.peer.has_ended() {
+            return first;
+        }
+        // Its program has crashed, and its supervisor has not noticed yet.
+        let next = self.connected(name, Some(&connection), patience).await?.connection;
+        permission()?;
+        send(&next, (method, params), permission, deadlines).await
     }
 
     /// What is to be hidden in the answers of `name` now: a reload may have added to it since the

@@ -1,5 +1,5 @@
-//! Sends a call again: one that a server did not run, as it had forgotten the session, or one of a
-//! tool that may run twice.
+//! Sends a call again: one that a server did not run, as it had forgotten the session or had ended,
+//! or one of a tool that may run twice.
 //!
 //! Must not: decide whether a call may be sent twice.
 
@@ -13,12 +13,27 @@ use crate::backend::peer::CallError;
 use crate::backend::registry::InUse;
 use crate::model::Identity;
 
+/// Why the call that `connection` was given has not been run, and goes to the next one; `None` if
+/// it may have been run, or if there is no next one to wait for.
+pub(super) fn not_run<'o>(
+    outcome: &'o Result<CallOutcome, CallFailure>,
+    connection: &InUse,
+) -> Option<&'o str> {
+    match outcome {
+        Err(CallFailure::Call(CallError::NoSession(why))) => Some(why),
+        // Its program has crashed, and its supervisor has not noticed yet: a moment later, the call
+        // would have waited for the next connection.
+        Err(CallFailure::Call(CallError::NotSent(why))) if connection.peer.has_ended() => Some(why),
+        _ => None,
+    }
+}
+
 impl Backends {
-    /// Sends `call` once more, on the connection that follows `broken`. The definition is looked at
-    /// again, permission asked again, and the dispatch recorded again: the new session may have
-    /// brought other tools, and a reload other rights. The deadlines stay: what the call has waited
-    /// was its server's own doing.
-    pub(super) async fn send_in_new_session(
+    /// Sends `call`, which has not been run, on the connection that follows `broken`. The
+    /// definition is looked at again, permission asked again, and the dispatch recorded again: the
+    /// new session may have brought other tools, and a reload other rights. The deadlines stay:
+    /// what the call has waited was its server's own doing.
+    pub(super) async fn send_on_next(
         &self,
         broken: InUse,
         call: &CallContext,
@@ -26,7 +41,7 @@ impl Backends {
         deadlines: CallDeadlines,
     ) -> Result<CallOutcome, CallFailure> {
         let name = &call.request.route.backend;
-        info!(backend = %name, why, "the session is lost; sending the call in a new one");
+        info!(backend = %name, why, "the call was not run; sending it on the next connection");
         let patience = Patience::OfCall(deadlines.deadline);
         let fresh = self.connected(name, Some(&broken), patience).await?.connection;
         // A reload may have given the name to another server.

@@ -358,6 +358,10 @@ impl Peer for Connection {
         self.rpc().changed.notified().await;
     }
 
+    fn has_ended(&self) -> bool {
+        self.rpc().why_lost().is_some()
+    }
+
     async fn closed(&self) -> PeerError {
         let why = self.rpc().lost().await;
         let (Some(child), Some(observed)) = (&self.child, &self.observed) else {

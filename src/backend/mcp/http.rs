@@ -9,7 +9,7 @@
 //! limit, or retry a request whose first try may have run.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,8 +75,11 @@ pub(super) struct Streamable {
     session: Mutex<Session>,
     renewal: Renewal,
     streams: Mutex<Streams>,
-    /// An answer has left it in doubt whether the server still knows the session.
-    is_doubtful: AtomicBool,
+    /// How many answers have left it in doubt whether the server still knows the session, and how
+    /// many of these doubts a `ping` has settled. A caller that goes away during its `ping` settles
+    /// none.
+    doubts: AtomicU64,
+    settled_doubts: AtomicU64,
     /// Ends the session of a connection that is dropped.
     deletions: TaskTracker,
 }
@@ -118,7 +121,8 @@ impl Streamable {
             session: Mutex::default(),
             renewal: Renewal::default(),
             streams: Mutex::default(),
-            is_doubtful: AtomicBool::new(false),
+            doubts: AtomicU64::new(0),
+            settled_doubts: AtomicU64::new(0),
             deletions: TaskTracker::new(),
         })
     }
@@ -222,12 +226,22 @@ impl Streamable {
             let why = "it is no longer permitted".to_owned();
             return Err(HttpFailure::NotSent(why, None).into());
         }
-        let is_doubtful = session.id.is_some() && self.is_doubtful.swap(false, Ordering::Relaxed);
-        if is_doubtful && !self.knows_session(headers).await {
+        let doubts = self.doubts.load(Ordering::Relaxed);
+        if session.id.is_none() || doubts == self.settled_doubts.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_known = self.knows_session(headers).await;
+        self.settled_doubts.fetch_max(doubts, Ordering::Relaxed);
+        if !is_known {
             request.without_session();
             return Err(PostFailure::NoSession);
         }
         Ok(())
+    }
+
+    /// Notes that the session may be lost: the next request asks first.
+    fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Asks with a `ping` whether the server knows the session that `headers` name.
@@ -360,7 +374,7 @@ impl Streamable {
         match verdict(status, body, id) {
             Verdict::Holds => false,
             Verdict::Doubtful => {
-                self.is_doubtful.store(true, Ordering::Relaxed);
+                self.doubt();
                 false
             }
             Verdict::Lost => true,

@@ -28,6 +28,15 @@ impl Choice {
         }
     }
 
+    /// What a person is asked who has been shown what it is about.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            Self::Approve => "Have this call made? ",
+            Self::Answer => "Send this answer? ",
+            Self::Deny => "Deny this? ",
+        }
+    }
+
     /// Whether this can be decided about `approval`, by its kind.
     fn suits(self, approval: &Shown) -> bool {
         match self {

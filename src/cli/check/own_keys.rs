@@ -17,8 +17,12 @@ pub(super) fn own_keys(name: &Value, kind: &Value, members: &[Member]) -> Vec<(S
         if *key == "approve" || *value == default_of(key, name, kind, reached) {
             continue;
         }
-        // An empty text would not be seen.
-        let value = if *value == json!("") { json!("\"\"") } else { value.clone() };
+        // An empty text would not be seen, and nor would `false`, where that is not the default.
+        let value = match value {
+            Value::String(text) if text.is_empty() => json!("\"\""),
+            Value::Bool(false) if *key == "listen" => json!("false"),
+            value => value.clone(),
+        };
         rows.push((own_key(key, kind).to_owned(), value));
     }
     rows
@@ -56,6 +60,7 @@ fn default_of(key: &str, name: &Value, kind: &Value, reached: &str) -> Value {
         "pin" if *kind == "local" || reached == "bundled" => json!("off"),
         "pin" => json!("warn"),
         "onUnavailable" => json!("stale"),
+        "listen" => json!(true),
         "refresh" => json!("5m"),
         "callTimeout" => json!(if is_agent { "1h" } else { "285s" }),
         "pendingAfter" if is_agent => json!("4m"),

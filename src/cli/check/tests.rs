@@ -164,6 +164,33 @@ mcp fs
 }
 
 #[test]
+fn check_shows_how_a_server_is_spoken_to_where_the_file_says_so() {
+    let yaml = "
+upstream: {sandbox: true}
+mcp:
+  forms: {url: 'https://forms.acme/mcp', sessions: true, listen: false, transport: streamable-http}
+  usual: {url: 'https://usual.acme/mcp', sessions: false, listen: true}
+";
+    let report = check(Some(Path::new(FILE)), &environment(yaml));
+    let expected = "
+mcp forms
+  url               https://forms.acme/mcp
+  transport         streamable-http
+  listen            false
+  sessions          true
+
+mcp usual
+  url               https://usual.acme/mcp
+";
+    assert!(report.to_string().contains(expected), "{report}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["plan"]["backends"][0]["sessions"], true);
+    let program = "mcp: {x: {command: cat, sessions: true}}\nupstream: {sandbox: true}\n";
+    let refused = check(Some(Path::new(FILE)), &environment(program));
+    assert!(!refused.ok && refused.to_string().contains("sessions"), "{refused}");
+}
+
+#[test]
 fn local_tools() {
     let yaml = "
 upstream: {sandbox: true}

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Product;
+use crate::cli::edit::json::on_lines;
 use crate::cli::{Outcome, complain, print as print_text, print_json};
 use crate::config::{Environment, find};
 
@@ -79,7 +80,8 @@ pub(in crate::cli) fn print(
     let entry = Entry::new(config, options, env)?;
     match product.json_key() {
         Some(key) => {
-            print_json(&format!("{:#}\n", json!({ key: { NAME: entry.json(product) } })))?;
+            let list = json!({ key: { NAME: entry.json(product) } });
+            print_json(&format!("{}\n", on_lines(&list)))?;
         }
         None => print_text(&entry.toml())?,
     }

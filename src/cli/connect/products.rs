@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::entry::{Entry, NAME};
 use crate::cli::commands::which;
 use crate::cli::edit::file::OwnFile;
+use crate::cli::edit::json::on_one_line;
 use crate::cli::import::formats;
 use crate::config::Environment;
 
@@ -150,7 +151,7 @@ impl Product {
         if self == Self::Vscode {
             server["name"] = NAME.into();
         }
-        let json = server.to_string();
+        let json = on_one_line(&server);
         match self {
             Self::ClaudeCode | Self::Vscode => words.push(&json),
             _ => {

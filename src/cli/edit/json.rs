@@ -7,6 +7,7 @@ use std::path::Path;
 
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{Edit, Splice};
@@ -18,6 +19,44 @@ const UNCHANGEABLE: &str = "it cannot be changed as it is written";
 
 /// The text of an absent file.
 pub(in crate::cli) const EMPTY: &str = "{}\n";
+
+/// The keys of an entry in the order in which the programs' own documentation has them; others come
+/// behind them.
+const ORDER: [&str; 6] = ["name", "type", "command", "args", "env", "url"];
+
+/// The members of a map, in [`ORDER`].
+fn in_order(members: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let mut members: Vec<_> = members.iter().collect();
+    members
+        .sort_by_key(|(key, _)| ORDER.iter().position(|first| first == key).unwrap_or(ORDER.len()));
+    members
+}
+
+/// A value whose maps are written in [`ORDER`].
+struct InOrder<'a>(&'a Value);
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => {
+                let members = in_order(members).into_iter();
+                serializer.collect_map(members.map(|(key, value)| (key, Self(value))))
+            }
+            Value::Array(items) => serializer.collect_seq(items.iter().map(InOrder)),
+            value => value.serialize(serializer),
+        }
+    }
+}
+
+/// An entry, or a list of them, on one line.
+pub(in crate::cli) fn on_one_line(value: &Value) -> String {
+    serde_json::to_string(&InOrder(value)).expect("a value can be written")
+}
+
+/// An entry, or a list of them, for people.
+pub(in crate::cli) fn on_lines(value: &Value) -> String {
+    serde_json::to_string_pretty(&InOrder(value)).expect("a value can be written")
+}
 
 /// `text` with the server `name` below `key`, in place of one of that name.
 ///
@@ -80,7 +119,7 @@ fn with_server_in_line(text: &str, key: &str, name: &str, entry: &Value) -> Opti
     let (mark, json) = split_mark(text);
     let value = parse_to_ast(json, &CollectOptions::default(), &FORM).ok()?.value?;
     let root = value.as_object()?;
-    let member = format!("{}:{entry}", Value::from(name));
+    let member = format!("{}:{}", Value::from(name), on_one_line(entry));
     let (map, member) = match root.get_object(key) {
         Some(servers) => (servers, member),
         None => (root, format!("{}:{{{member}}}", Value::from(key))),
@@ -208,7 +247,8 @@ fn input(value: &Value) -> CstInputValue {
         Value::String(text) => CstInputValue::String(text.clone()),
         Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
         Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| (key.clone(), input(value)));
+            let members = in_order(members).into_iter();
+            let members = members.map(|(key, value)| (key.clone(), input(value)));
             CstInputValue::Object(members.collect())
         }
     }

@@ -17,6 +17,18 @@ fn splice_is_whole_lines_where_that_costs_nothing() {
 }
 
 #[test]
+fn splice_within_a_line_is_a_whole_member() {
+    let old = r#"{"a":{"d":1}}"#;
+    let new = r#"{"a":{"c":{"x":1},"d":1}}"#;
+    let splice = Splice::between(old, new);
+    assert_eq!((splice.old.as_str(), splice.new.as_str()), ("", r#""c":{"x":1},"#));
+    let back = Splice::between(new, old);
+    assert_eq!((back.old.as_str(), back.new.as_str()), (r#""c":{"x":1},"#, ""));
+    let splice = Splice::between(r#"["a"]"#, r#"["a","b"]"#);
+    assert_eq!(splice.new, r#","b""#);
+}
+
+#[test]
 fn change_is_shown_with_its_line_and_no_secret_of_lines_that_go_away() {
     let old = "a:\n  b: secret\n  c: 1\n";
     let splice = Splice::between(old, "a:\n  c: 1\n");

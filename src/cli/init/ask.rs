@@ -2,7 +2,7 @@
 //!
 //! Must not: ask without a person at the terminal.
 
-use std::io::BufRead;
+use std::io::{self, BufRead};
 
 use crate::cli::{Outcome, terminal};
 
@@ -14,6 +14,11 @@ pub(in crate::cli) struct Asker {
 }
 
 impl Asker {
+    /// Asks the person at the terminal, which the caller has made sure of.
+    pub(in crate::cli) fn at_terminal() -> Self {
+        Self { input: Box::new(io::stdin().lock()), on: true }
+    }
+
     /// A line; `None` if it is empty.
     pub(in crate::cli) fn text(&mut self, question: &str) -> Outcome<Option<String>> {
         if !self.on {
@@ -34,5 +39,12 @@ impl Asker {
     pub(in crate::cli) fn yes(&mut self, question: &str) -> Outcome<bool> {
         let answer = self.text(&format!("{question}[Y/n] "))?.unwrap_or_default();
         Ok(matches!(answer.to_lowercase().as_str(), "" | "y" | "yes"))
+    }
+
+    /// Whether the person agrees in so many words: neither an empty line does that, which a key
+    /// pressed too often would be, nor the end of the input.
+    pub(in crate::cli) fn agrees(&mut self, question: &str) -> Outcome<bool> {
+        let answer = self.text(&format!("{question}[y/N] "))?.unwrap_or_default();
+        Ok(matches!(answer.to_lowercase().as_str(), "y" | "yes"))
     }
 }

@@ -31,6 +31,12 @@ fn waiting_call_is_told_with_the_command_that_decides() {
             text: "fs_rm waits for a person\n  mantyx-bridge -c x approve apr_1",
         },
         Case {
+            name: "a call with its arguments",
+            members: json!({"argumentsText": "{\"path\":  \"/srv\"}"}),
+            text: "fs_rm waits for a person\n  {\"path\":  \"/srv\"}\n  \
+                   mantyx-bridge -c x approve apr_1",
+        },
+        Case {
             name: "a question",
             members: json!({"question": {"message": "Who\nis it?", "requestedSchema":
                 {"type": "object", "properties": {"who": {"type": "string"}}}}}),

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::routes::ApiRequest;
-use super::{Api, App, Body, HandlerResult, Response, bad_request, operator_only, response};
+use super::{
+    Api, App, Body, HandlerResult, Response, bad_request, no_backend, operator_only, response,
+};
 use crate::clock::rfc3339;
 use crate::http::Code;
 use crate::logins::{Attempt, Begun, FailureKind, LoginFailure, LoginView, Revocation};
@@ -41,6 +43,9 @@ pub(crate) struct Login {
     pub(crate) expires_at: Option<String>,
     /// `ok`, `ended` or `needs_scopes`.
     pub(crate) state: String,
+    /// Why it is not on disk, so that a restart would lose it; only if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unwritten: Option<String>,
 }
 
 /// A person, as the issuer names them.
@@ -112,6 +117,7 @@ impl From<LoginView> for Login {
             last_used: view.last_used.map(rfc3339),
             expires_at: view.expires.map(rfc3339),
             state: view.state.as_str().to_owned(),
+            unwritten: view.unwritten,
         }
     }
 }
@@ -213,9 +219,6 @@ impl Api {
         operator_only(&incoming.caller, LOGINS)?;
         let handles = self.backends().handles();
         let name = handles.get_key_value(incoming.segment.as_str()).map(|(name, _)| name.clone());
-        name.ok_or_else(|| {
-            let message = format!("There is no backend `{}`.", incoming.segment);
-            response::error(Code::NotFound, &message)
-        })
+        name.ok_or_else(|| no_backend(incoming.segment.clone(), &handles.keys().cloned().collect()))
     }
 }

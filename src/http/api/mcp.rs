@@ -32,7 +32,9 @@ pub use self::revision::{STDIO, names_stateless};
 use self::selection::{Names, Selection};
 pub use self::sessions::McpSessions;
 use self::sessions::Session;
-use super::{Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, names, proxy, response};
+use super::{
+    Api, ApiRequest, App, Body, Caller, HandlerResult, MAX_CALL, names, proxy, query, response,
+};
 use crate::backend::Modes;
 use crate::model::form::without_lone_surrogates;
 use crate::model::mcp::header::SESSION;

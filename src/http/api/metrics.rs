@@ -251,7 +251,7 @@ fn backends(runs: &RunStore, handles: &[(BackendName, Arc<BackendHandle>)]) -> V
         Row::new(
             "backend_tools_withdrawn",
             "Tools that are withdrawn until they are accepted",
-            gauges(&states, |snapshot| snapshot.review.withdrawn()),
+            gauges(&states, |snapshot| snapshot.review.withdrawn_tools()),
         ),
     ]
 }

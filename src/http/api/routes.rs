@@ -8,7 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::{Api, App, Body, Caller, HandlerResult, openapi, response};
+use super::{Api, App, Body, Caller, HandlerResult, bad_request, openapi, query, response};
 use crate::http::Access;
 use crate::metrics::RouteKind;
 
@@ -21,6 +21,10 @@ pub struct OwnRoute {
     pub path: &'static str,
     pub handler: Handler,
     pub rules: RouteRules,
+    /// The parameters that its query may have; `None` where others say what they are: health checks
+    /// of any kind, browsers, issuers, and the protocols MCP and A2A, which answer in their own
+    /// form.
+    parameters: Option<&'static [&'static str]>,
 }
 
 /// What holds for the requests of a route, whatever they say.
@@ -90,22 +94,24 @@ pub static ROUTES: &[OwnRoute] = &[
     open("/healthz", |_, _| response::json(&json!({ "status": "ok" }))),
     open("/readyz", Api::ready).access(Access::AnyoneAppsMore),
     get("/metrics", Api::metrics).access(Access::App),
-    get("/v1/status", Api::status),
-    get("/v1/tool-refs", Api::tool_refs),
-    get("/v1/tools", Api::tools),
+    get("/v1/status", Api::status).takes(&["app"]),
+    get("/v1/tool-refs", Api::tool_refs).takes(&["backends", "app"]),
+    get("/v1/tools", Api::tools).takes(&["format", "backends", "runtime", "app"]),
     post("/v1/specs/inject", |api, incoming| Box::pin(api.inject(incoming))),
     post("/v1/tool-calls", |api, incoming| Box::pin(api.tool_call(incoming)))
         .access(Access::AppOrSessionWithKey)
+        .takes(&["format", "app"])
         .traced("/v1/tool-calls"),
     post("/v1/external-tools", |api, incoming| Box::pin(api.external_tools(incoming)))
         .goes_on()
         .traced("/v1/external-tools"),
     post("/v1/confirmations", |api, incoming| Box::pin(api.confirm(incoming))),
-    get("/v1/backends", Api::list_backends).access(Access::AppOrSessionWithKey),
+    get("/v1/backends", Api::list_backends).access(Access::AppOrSessionWithKey).takes(&["app"]),
     post("/v1/backends/{name}/doctor", |api, incoming| Box::pin(api.examine(incoming)))
         .access(Access::AppOrSessionWithKey),
     post("/v1/backends/{name}/refresh", |api, incoming| Box::pin(api.refresh(incoming)))
         .access(Access::AppOrSession)
+        .takes(&["app"])
         .goes_on(),
     post("/v1/backends/{name}/disable", |api, incoming| Box::pin(api.disable(incoming)))
         .access(Access::AppOrSessionWithKey)
@@ -126,7 +132,7 @@ pub static ROUTES: &[OwnRoute] = &[
     post("/v1/runs/{id}/attach", |api, incoming| Box::pin(api.attach(incoming)))
         .goes_on()
         .traced("/v1/runs/{run}/attach"),
-    get("/v1/calls", Api::list_calls),
+    get("/v1/calls", Api::list_calls).takes(&["limit"]),
     get("/v1/calls/{number}", Api::show_call).access(Access::AppOrSessionWithKey),
     get("/v1/approvals", Api::list_approvals).access(Access::AppOrSessionWithKey),
     post("/v1/approvals/{id}", |api, incoming| Box::pin(api.decide(incoming)))
@@ -173,7 +179,11 @@ const fn route(
     kind: RouteKind,
 ) -> OwnRoute {
     let rules = RouteRules { access, after_hang_up: AfterHangUp::Dropped, kind, traced: None };
-    OwnRoute { method, path, handler, rules }
+    let parameters: Option<&'static [&'static str]> = match kind {
+        RouteKind::Own => Some(&[]),
+        _ => None,
+    };
+    OwnRoute { method, path, handler, rules, parameters }
 }
 
 const fn get(path: Str, handler: NowHandler) -> OwnRoute {
@@ -237,6 +247,17 @@ impl OwnRoute {
         Some(in_braces)
     }
 
+    /// Refuses a query that the route does not know.
+    pub fn check_query(&self, query: Option<&str>) -> HandlerResult<()> {
+        let flaw = self.parameters.and_then(|known| query::flaw(query, known));
+        flaw.map_or(Ok(()), |why| Err(bad_request(&why)))
+    }
+
+    const fn takes(mut self, parameters: &'static [&'static str]) -> Self {
+        self.parameters = Some(parameters);
+        self
+    }
+
     const fn access(mut self, access: Access) -> Self {
         self.rules.access = access;
         self
@@ -280,6 +301,14 @@ mod tests {
                 rules.access.is_open(),
                 "{method} {path}"
             );
+            let described: Vec<&str> = operation["parameters"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|parameter| parameter["in"] == "query")
+                .filter_map(|parameter| parameter["name"].as_str())
+                .collect();
+            assert_eq!(described, route.parameters.unwrap_or_default(), "{method} {path}");
             left -= 1;
         }
         assert_eq!(left, 0, "the document describes routes that there are not");

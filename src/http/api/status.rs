@@ -406,7 +406,7 @@ pub(super) fn backend(api: &Api, caller: &Caller, name: &BackendName) -> Option<
         pin: Pin {
             mode: snapshot.review.mode.as_str().to_owned(),
             changed: snapshot.review.open().count(),
-            withdrawn: snapshot.review.withdrawn(),
+            withdrawn: snapshot.review.withdrawn_tools(),
         },
         remark,
     })

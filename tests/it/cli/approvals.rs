@@ -99,8 +99,10 @@ async fn id_may_be_cut_or_left_out_and_an_ambiguous_one_lists_the_candidates() {
     assert!(none.err.contains("no call waits"), "{}", none.err);
     rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#)).await;
     asked(&rig.bridge).await;
-    let approved = with(&rig, &["approve"]).await.expect(OK);
-    assert!(approved.out.contains("approved") && approved.out.contains(r#"{"text":"a"}"#));
+    let unseen = with(&rig, &["approve"]).await.expect(USAGE);
+    assert!(unseen.err.contains(r#"{"text":"a"}"#), "it is shown: {}", unseen.err);
+    waiting(&rig.bridge, 1).await;
+    follow(&unseen.err, "approve", &[]).await.expect(OK);
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: a");
 
     for tool_use in ["tu_2", "tu_3"] {
@@ -114,10 +116,39 @@ async fn id_may_be_cut_or_left_out_and_an_ambiguous_one_lists_the_candidates() {
     waiting(&rig.bridge, 2).await;
     let common = ids[0].bytes().zip(ids[1].bytes()).take_while(|(a, b)| a == b).count();
     let short = ids[1].get(..=common).expect("an id is ASCII");
-    let denied = with(&rig, &["approvals", "deny", short, "--json"]).await.expect(OK).json();
+    let unseen = with(&rig, &["approvals", "deny", short, "--json"]).await.expect(USAGE);
+    assert!(unseen.out.is_empty() && unseen.err.contains(&format!(" deny {}", ids[1])));
+    let denied = with(&rig, &["deny", &ids[1], "--json"]).await.expect(OK).json();
     assert_eq!((&denied["id"], &denied["state"]), (&json!(ids[1]), &json!("denied")));
-    with(&rig, &["deny"]).await.expect(OK);
-    waiting(&rig.bridge, 0).await;
+    waiting(&rig.bridge, 1).await;
+}
+
+#[tokio::test]
+async fn call_without_its_whole_id_is_shown_and_decided_once_a_person_agrees() {
+    let rig = Harness::with_keys(ALL, "", &[], "").await;
+    let config = rig.client_config();
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#)).await;
+    let full_id = asked(&rig.bridge).await;
+    let cut = full_id.get(..8).expect("an id is ASCII");
+    // A key that is pressed once too often agrees to nothing, and nor does the end of the input.
+    for (words, answer) in
+        [(&["approve"][..], "\n"), (&["deny", cut], "n\n"), (&["approve"], "\u{4}")]
+    {
+        let mut desk = Desk::on_terminal(120, 40, &[words, &["-c", &config]].concat());
+        desk.says("[y/N]").await;
+        let shown = desk.out();
+        assert!(shown.contains(&full_id) && shown.contains(r#"{"text":"a"}"#), "{shown}");
+        desk.type_in(answer);
+        let ran = desk.ended().await.expect(FAILED);
+        assert!(ran.out.contains(&format!("{full_id} still waits")), "{}", ran.out);
+    }
+    waiting(&rig.bridge, 1).await;
+    let mut desk = Desk::on_terminal(120, 40, &["approve", "-c", &config]);
+    desk.says("[y/N]").await;
+    desk.type_in("y\n");
+    let ran = desk.ended().await.expect(OK);
+    assert!(ran.out.contains("plain_note is approved"), "{}", ran.out);
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: a");
 }
 
 #[tokio::test]

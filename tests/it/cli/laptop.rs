@@ -158,6 +158,25 @@ fn secrets_of_the_command_line_go_to_files_and_leave_references() {
     assert!(removed.out.contains("-   web:"), "{}", removed.out);
 }
 
+#[test]
+fn remove_takes_the_secrets_along_that_no_other_entry_has() {
+    let home = Home::new();
+    for name in ["SHARED", "OWN", "BY_FILE", "OWN_AND_MORE"] {
+        home.run_with(&["secret", "set", name], CANARY).expect(OK);
+    }
+    let file = home.path(".local/state/mantyx-bridge/secrets/BY_FILE");
+    let entry = |name: &str, env: &str| format!("  {name}: {{command: cat, env: {env}}}\n");
+    let file = format!("'${{file:{}}}'", file.display());
+    let first = format!("{{A: '${{secret:SHARED}}', B: '${{secret:OWN}}', C: {file}}}");
+    let mcp = [entry("first", &first), entry("second", "{A: '${secret:SHARED}'}")].concat();
+    home.write("bridge.yaml", &format!("upstream: {{sandbox: true}}\nmcp:\n{mcp}"));
+    let ran = home.run(&["remove", "first", "--yes"]).expect(OK);
+    for name in ["OWN", "BY_FILE"] {
+        assert!(ran.out.contains(&format!("`{name}` is removed")), "{}", ran.out);
+    }
+    assert_eq!(home.run(&["secret", "list"]).expect(OK).out, "OWN_AND_MORE\nSHARED\n");
+}
+
 #[tokio::test]
 async fn running_daemon_takes_an_added_server_and_says_so() {
     let bridge = Bridge::ready("upstream: {sandbox: true}\n").await;
@@ -323,6 +342,8 @@ fn app_without_a_token_is_not_connected() {
     home.run(&["connect", "cursor", "--app", "cursor", "--yes"]).expect(OK);
     let args = home.json(".cursor/mcp.json")["mcpServers"]["bridge"]["args"].take();
     assert_eq!(args[3], "--app", "{args}");
+    let text = home.read(".cursor/mcp.json");
+    assert!(text.find("\"command\"") < text.find("\"args\""), "as Cursor's own docs: {text}");
     let printed = home.run(&["mcp", "--print", "cursor", "--app", "cursor"]).expect(OK);
     assert_eq!(printed.json()["mcpServers"]["bridge"]["args"], args);
     assert!(printed.err.contains(".cursor/mcp.json"), "{}", printed.err);
@@ -344,6 +365,23 @@ fn secret_is_kept_from_stdin_and_used_by_its_name() {
     home.run(&["secret", "remove", "TOKEN"]).expect(OK);
     let missing = home.run(&["check"]).expect(USAGE);
     assert!(missing.out.contains("mantyx-bridge secret set TOKEN"), "{}", missing.out);
+}
+
+#[test]
+fn secret_of_an_app_is_kept_while_another_one_is_missing() {
+    let home = Home::new();
+    let token = |name: &str| format!("{name}: {{token: '${{secret:{name}}}'}}");
+    home.write("bridge.yaml", &format!("{FILE}apps: {{{}, {}}}\n", token("WEB"), token("JOBS")));
+    let missing = home.run(&["check"]).expect(USAGE);
+    for name in ["WEB", "JOBS"] {
+        assert!(missing.out.contains(&format!("secret set {name}")), "{}", missing.out);
+        home.run(&["token", "--operator"]).expect(OK);
+        home.run_with(&["secret", "set", name], &format!("{CANARY}{name}")).expect(OK);
+    }
+    home.run(&["check"]).expect(OK);
+    let refused =
+        home.run(&["run", "--url", "http://127.0.0.1:9", "--app", "WEB", "x"]).expect(USAGE);
+    assert!(refused.err.contains("the token says which app"), "{}", refused.err);
 }
 
 #[test]

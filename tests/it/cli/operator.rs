@@ -1,6 +1,13 @@
 //! What the operator sees of a bridge with several apps, and what the view of one app is.
 
+use std::{net::TcpListener, time::Duration};
+
+use rustix::{
+    process::{Uid, geteuid},
+    thread::set_thread_res_uid,
+};
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 
 use super::{FAILED, OK, Ran, USAGE, client_config, run, run_with};
 use crate::{bridge::Bridge, http::Request, owners::token, wait};
@@ -55,6 +62,12 @@ async fn operator_sees_all_backends_and_app_one_view() {
     let tools = asked(&bridge, &["tools", "--app", "two"]).await.expect(OK).out;
     assert!(!tools.contains("\nfirst ") && tools.contains("\nsecond "), "{tools}");
 
+    let run = asked(&bridge, &["run", "--app", "two", "second {\"a\": 1}"]).await.expect(OK);
+    assert!(run.err.contains("-> second"), "{}", run.err);
+    let not_its = asked(&bridge, &["run", "--app", "one", "second {\"a\": 1}"]).await.expect(OK);
+    assert!(!not_its.err.contains("-> second"), "{}", not_its.err);
+    asked(&bridge, &["run", "--app", "three", "x"]).await.expect(USAGE);
+
     let unknown = asked(&bridge, &["status", "--app", "three"]).await.expect(FAILED);
     assert!(unknown.err.contains("there are: one, two"), "{}", unknown.err);
     let given = ["status", "--url", &bridge.url(), "--app", "one"];
@@ -95,4 +108,55 @@ async fn app_without_the_operators_secret_sees_its_own_backends() {
     std::fs::remove_file(bridge.state("operator")).expect("the daemon has written it");
     let status = asked(&bridge, &["status", "--json", "--app", "two"]).await.expect(OK).json();
     assert_eq!(names(&status["backends"]), ["broken", "second"]);
+}
+
+/// Listens on `port` as the user of this number.
+fn listen_as(uid: u32, port: u16) -> TcpListener {
+    let listening = std::thread::spawn(move || {
+        // Of this thread alone, which makes nothing but the socket.
+        let user = Uid::from_raw(uid);
+        set_thread_res_uid(None, Some(user), None).expect("root may");
+        TcpListener::bind(("127.0.0.1", port)).expect("the port is free")
+    });
+    listening.join().expect("it does not panic")
+}
+
+/// While the daemon is away, any user of the machine may listen on its port.
+#[tokio::test]
+async fn operators_secret_goes_to_no_program_of_another_user() {
+    let mut bridge = Bridge::start(&two_apps()).await;
+    let config = client_config(&bridge);
+    let port = bridge.addr().port();
+    bridge.kill9();
+    let own = geteuid().as_raw();
+    // Only root can be another user; for others, the first case remains: their own program is
+    // asked.
+    let users = if geteuid().is_root() { vec![own, 65534] } else { vec![own] };
+    for uid in users {
+        let listener = listen_as(uid, port);
+        listener.set_nonblocking(true).expect("a socket of ours");
+        let command = async {
+            let words = ["status", "-c", &config];
+            let ran = tokio::time::timeout(Duration::from_secs(10), run(&words)).await;
+            ran.map(|ran| ran.expect(FAILED).err).unwrap_or_default()
+        };
+        let asked = async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut head = vec![0; 4096];
+            let length = stream.read(&mut head).await.expect("it is open");
+            String::from_utf8_lossy(&head[..length]).into_owned()
+        };
+        let secret = bridge.operator();
+        tokio::select! {
+            said = command => {
+                assert_ne!(uid, own, "{said}");
+                assert!(said.contains("and it is not the daemon"), "{said}");
+            }
+            head = asked => {
+                assert_eq!(uid, own, "another user's program was asked");
+                assert!(head.contains(&secret), "{head}");
+            }
+        }
+    }
 }

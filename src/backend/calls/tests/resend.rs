@@ -24,6 +24,23 @@ async fn call_in_a_forgotten_session_is_sent_again_once_on_the_next_connection()
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_right_after_a_crash_waits_for_the_next_connection() {
+    for (crashing, is_answered) in [(1, true), (2, false)] {
+        let world = World::new();
+        let harness = start(&[("fs", &world)], 4);
+        harness.backends.registry.settled().await;
+        world.crashing.store(crashing, Ordering::SeqCst);
+        let made = harness.make("fs_ls").await;
+        if is_answered {
+            assert_eq!(made.answer, Answer::text(r#"ls {"a":1e400}"#));
+        } else {
+            check_failed(&made, Ending::Unavailable, &["was not made"]);
+        }
+        assert_eq!(World::count(&world.calls), 2, "{crashing}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn call_is_not_sent_again_to_a_server_that_has_the_tool_no_longer() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);

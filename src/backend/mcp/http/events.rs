@@ -4,7 +4,6 @@
 //! Must not: open a stream (`streams` does).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -96,7 +95,7 @@ impl Streamable {
             if !answer.has_begun {
                 return rpc.no_session(id);
             }
-            self.is_doubtful.store(true, Ordering::Relaxed);
+            self.doubt();
         }
         answer.has_begun |= !data.trim().is_empty();
         rpc.wait_for_room().await;

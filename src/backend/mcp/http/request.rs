@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING, WWW_AUTHENTICATE};
+use http::header::{CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::ResponseBuilderExt as _;
 use url::Url;
@@ -18,6 +18,7 @@ use super::{HttpFailure, SESSION, refusal, says_no_session};
 use crate::backend::auth::Tokens;
 use crate::backend::diagnosis::redirect::redirected;
 use crate::backend::{RequestedPause, address};
+use crate::oauth::challenge::Challenge;
 use crate::{error_chain, http_client};
 
 /// What to do about a server that redirects without end.
@@ -153,11 +154,7 @@ impl Endpoint {
 /// A 401 in a session, as a failure if it is about the session. This is found out before the token
 /// is replaced: another token does not bring the session back.
 async fn without_session(response: reqwest::Response) -> Result<reqwest::Response, HttpFailure> {
-    let challenges = response.headers().get_all(WWW_AUTHENTICATE);
-    let is_about_token = challenges
-        .iter()
-        .any(|challenge| challenge.to_str().is_ok_and(|text| text.contains("invalid_token")));
-    if is_about_token {
+    if Challenge::read(&response).error.as_deref() == Some("invalid_token") {
         return Ok(response);
     }
     let (status, url) = (response.status(), response.url().clone());

@@ -58,6 +58,18 @@ fn server_of_the_same_name_is_replaced() {
 }
 
 #[test]
+fn entry_is_written_in_the_order_of_the_programs_documentation() {
+    let entry = json!({ "args": ["mcp"], "command": "bridge", "type": "stdio" });
+    let in_line = r#"{"type":"stdio","command":"bridge","args":["mcp"]}"#;
+    assert_eq!(on_one_line(&entry), in_line);
+    let edit = with_server(r#"{"mcpServers":{"a":{}}}"#, "mcpServers", "bridge", &entry).unwrap();
+    assert_eq!(edit.splice.new, format!("\"bridge\":{in_line},"));
+    let edit = with_server("{}", "mcpServers", "bridge", &entry).unwrap();
+    let places = ["\"type\"", "\"command\"", "\"args\""].map(|key| edit.text.find(key));
+    assert!(places.is_sorted() && places[0].is_some(), "{}", edit.text);
+}
+
+#[test]
 fn file_that_is_no_list_of_servers_is_refused_without_its_words() {
     let deep = "[".repeat(100_000);
     for text in [

@@ -12,7 +12,7 @@ use serde_json::json;
 use url::form_urlencoded;
 
 use super::message::{Replied, RpcError};
-use super::{Api, App, proxy};
+use super::{Api, App, proxy, query};
 use crate::model::mcp::error_code;
 use crate::model::spec::InjectError;
 use crate::model::{BackendName, FeatureView, Offer, Rights};
@@ -37,8 +37,11 @@ pub(super) struct Selection {
 ///
 /// # Errors
 ///
-/// The header and the query name different ones.
+/// The header and the query name different ones, or the query has something else.
 pub(super) fn requested(headers: &HeaderMap, uri: &Uri) -> Replied<Option<Names>> {
+    if let Some(why) = query::flaw(uri.query(), &[PARAMETER]) {
+        return Err(RpcError::invalid_request(why));
+    }
     let header = headers.get_all(proxy::SELECT).iter();
     let headers: Vec<Names> =
         header.map(|list| names(&String::from_utf8_lossy(list.as_bytes()))).collect();
@@ -195,13 +198,15 @@ mod tests {
     fn selection_is_read_from_the_header_or_the_query() {
         assert_eq!(names_in(&[], "/mcp"), Ok(None));
         assert_eq!(names_in(&["fs, hr"], "/mcp"), Ok(set(&["fs", "hr"])));
-        assert_eq!(names_in(&[], "/mcp?x=1&backends=fs%2Chr"), Ok(set(&["fs", "hr"])));
+        assert_eq!(names_in(&[], "/mcp?backends=fs%2Chr"), Ok(set(&["fs", "hr"])));
         assert_eq!(names_in(&["hr,fs"], "/mcp?backends=fs,hr"), Ok(set(&["fs", "hr"])));
         assert_eq!(names_in(&["none"], "/mcp"), Ok(set(&[])));
         for (headers, uri) in [
             (&["fs"][..], "/mcp?backends=hr"),
             (&["fs", "hr"], "/mcp"),
             (&[], "/mcp?backends=a&backends=b"),
+            (&[], "/mcp?Backends=a"),
+            (&["fs"], "/mcp?x=1"),
         ] {
             let error = names_in(headers, uri).unwrap_err();
             assert_eq!(error.status, StatusCode::BAD_REQUEST, "{headers:?} {uri}");

@@ -87,8 +87,10 @@ function drawTrust() {
       const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", still offered";
       const unseen = found.hidden.length ? make("span", "soft", ` with invisible characters: ${found.hidden.join(" ")}`) : null;
       const name = found.tool === null ? make("span", "", `the ${found.subject}`) : make("code", "", found.tool);
+      // What has no name is accepted as the empty text; a card is all that there is of an agent.
+      const accepted = found.subject === "card" ? null : found.tool ?? "";
       const made = make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), diff(found.diff),
-        found.tool !== null && state.status?.operator ? make("p", "", acceptButton(`Accept ${found.tool}`, word, one, [found.tool])) : null);
+        accepted !== null && state.status?.operator ? make("p", "", acceptButton(`Accept ${found.tool ?? "the instructions"}`, word, one, [accepted])) : null);
       made.open = one.findings.length <= 20;
       return made;
     });

@@ -213,6 +213,39 @@ async fn tool_error_about_a_session_is_passed_on_and_the_next_call_asks_for_the_
     }
 }
 
+#[tokio::test]
+async fn doubt_about_a_session_outlives_a_caller_that_goes_away_while_it_asks() {
+    let (calls, pings) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = forgetful(move |seen| {
+        let own = seen.id().to_string();
+        if seen.is("ping") {
+            // The first one gets no answer.
+            return match pings.fetch_add(1, Ordering::Relaxed) {
+                0 => Vec::new(),
+                _ => json(200, &error(&own, -32603, "session expired")),
+            };
+        }
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => json(200, &error(&own, -32603, "Session expired")),
+            _ => seen.result(HELLO),
+        }
+    })
+    .await;
+    let peer = dial(&server).await;
+    call(&peer).await.unwrap_err();
+    let asking = async {
+        while server.count("ping") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        outcome = call(&peer) => panic!("{outcome:?}"),
+        () = asking => {}
+    }
+    assert_eq!(call(&peer).await.unwrap(), text("hello"));
+    assert_eq!((server.count("ping"), server.count("initialize")), (2, 2));
+}
+
 /// Permits calls until it is told otherwise.
 #[derive(Debug, Default)]
 struct Revocable(AtomicBool);
