@@ -46,6 +46,7 @@ use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::StoredRecords;
 use crate::journal::{Event, Journal, Keeper, StoreError};
 use crate::logins::Logins;
+use crate::notify::Notifier;
 use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -191,6 +192,7 @@ impl Daemon {
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let names = Names::new(&config.listen, addresses, tls.clone());
         let logins = names.logins(&config, state.clone());
+        let own_binary = launcher.clone();
         let (mut manager, backends) = BackendManager::new(
             launcher,
             state.clone(),
@@ -211,6 +213,9 @@ impl Daemon {
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
         spawn_chores(&mut back, &runs);
+        let is_shared = runs.journal().replica().is_some();
+        let notifier = Notifier::new(names.public_url(), state.clone(), own_binary, is_shared);
+        notifier.set(std::mem::take(&mut config.notify), Arc::clone(&config.secrets));
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
@@ -222,18 +227,20 @@ impl Daemon {
             tls,
             logins: Arc::clone(&logins),
             runtimes: Arc::clone(&runtimes),
+            notifier: Arc::clone(&notifier),
             doctor,
             leaving: leaving.clone(),
         };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
+        spawn_notifier(&mut back, &notifier, &api);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, requests.clone()));
         spawn_listeners(&mut front, listeners, &service);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader =
-            Reloader { manager, config, names, service, state, settings, runtimes, loaded };
+            Reloader { manager, config, names, service, state, settings, runtimes, notifier, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, logins, requests, urls, token, leaving, _note: note })
@@ -506,6 +513,15 @@ fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
     back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
     back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
+}
+
+/// Tells the receivers of notices.
+fn spawn_notifier(back: &mut Tasks, notifier: &Arc<Notifier>, api: &Api) {
+    let (calls, draining) = (Arc::clone(&api.runs.calls), api.runs.draining().clone());
+    let notifier = Arc::clone(notifier);
+    let api = api.clone();
+    let troubles = Box::new(move || api.troubles());
+    back.spawn("notices", notifier.run(calls, troubles, draining, back.stop_token()));
 }
 
 /// The client of MANTYX, or of the sandbox in its place.

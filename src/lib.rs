@@ -25,6 +25,7 @@ pub(crate) mod limits;
 pub(crate) mod logins;
 pub(crate) mod metrics;
 pub(crate) mod model;
+pub(crate) mod notify;
 pub(crate) mod oauth;
 pub(crate) mod public_keys;
 pub(crate) mod random;

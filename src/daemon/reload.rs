@@ -24,6 +24,7 @@ use crate::http::auth::hosts::Hosts;
 use crate::http::service::Service;
 use crate::logins::Logins;
 use crate::model::BackendName;
+use crate::notify::Notifier;
 use crate::runtimes::Runtimes;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -108,7 +109,7 @@ impl Names {
 
     /// How browsers reach the bridge. It is never taken from a request's `Host`: the sender of a
     /// request could then choose where an issuer sends a code.
-    fn public_url(&self) -> Url {
+    pub(super) fn public_url(&self) -> Url {
         if let Some(url) = &self.public_url {
             return url.clone();
         }
@@ -143,6 +144,7 @@ pub(super) struct Reloader {
     /// Replaced once by each reload.
     pub settings: watch::Sender<Arc<Settings>>,
     pub runtimes: Arc<Runtimes>,
+    pub notifier: Arc<Notifier>,
     pub loaded: watch::Sender<Loaded>,
 }
 
@@ -255,8 +257,9 @@ impl Reloader {
             auth: _,
             apps: _,
             audit: _,
+            notify,
             disabled: _,
-            secrets: _,
+            secrets,
             warnings: _,
         } = config;
         let prepared = self.manager.prepare(backends).await.map_err(|error| error_chain(&error))?;
@@ -284,6 +287,7 @@ impl Reloader {
         if same_mantyx {
             self.runtimes.set(runtimes);
         }
+        self.notifier.set(notify, secrets);
         let flaw = kept(&changes.kept).or_else(|| restart_needed(&fixed, same_mantyx));
         loaded.at = clock::now();
         loaded.flaw.clone_from(&flaw);
