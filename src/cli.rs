@@ -21,6 +21,7 @@ mod init;
 mod login;
 mod manual;
 mod mcp;
+mod notify;
 mod open;
 mod page;
 mod place;
@@ -266,6 +267,9 @@ enum Command {
     /// Lists the logins that the bridge keeps at backends
     #[command(after_help = "Example: mantyx-bridge logins --json")]
     Logins(login::ListArguments),
+    /// Tries a receiver of notices (`notify` in bridge.yaml)
+    #[command(after_help = "Example: mantyx-bridge notify test ops")]
+    Notify(notify::Settings),
     /// Opens the status page in a browser, signed in, or prints the link
     ///
     /// The link can be followed once, and within a minute.
@@ -358,6 +362,7 @@ impl Command {
                 | Self::Decide(_)
                 | Self::Trust(_)
                 | Self::Login(_)
+                | Self::Notify(_)
                 | Self::Logout { .. }
         )
     }
@@ -521,6 +526,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Login(arguments) => block_on(login::login(&place()?, arguments)),
         Command::Logout(arguments) => block_on(login::logout(&place()?, &arguments)),
         Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
+        Command::Notify(settings) => block_on(notify::notify(&place()?, settings)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
         Command::Token { operator } => {
             tools::token(&Contact::load(&find(config, &env)?, &env, None)?, operator)

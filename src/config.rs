@@ -213,6 +213,14 @@ impl Config {
         self.all_apps().map(|app| app.rights.as_ref())
     }
 
+    /// The programs that tell of notices.
+    pub fn notice_programs(&self) -> impl Iterator<Item = (&BackendName, &Program)> {
+        self.notify.iter().filter_map(|receiver| match &receiver.way {
+            NoticeWay::Command(program) => Some((&receiver.name, program)),
+            NoticeWay::Webhook(_) | NoticeWay::Unresolved(_) => None,
+        })
+    }
+
     /// The apps and the other runtimes.
     pub fn all_apps(&self) -> impl Iterator<Item = &App> {
         self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app))

@@ -239,8 +239,17 @@ impl Daemon {
         spawn_listeners(&mut front, listeners, &service);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader =
-            Reloader { manager, config, names, service, state, settings, runtimes, notifier, loaded };
+        let reloader = Reloader {
+            manager,
+            config,
+            names,
+            service,
+            state,
+            settings,
+            runtimes,
+            notifier,
+            loaded,
+        };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, logins, requests, urls, token, leaving, _note: note })

@@ -54,7 +54,7 @@ pub use self::health::Health;
 use self::health::{NOT_ASKED, QUEUE_BYTES, Shared};
 use self::lock::Lock;
 pub use self::postgres::{
-    DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, SharedNotice, probe,
+    DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{
     CallKey, Change, ConversationRecord, LossRecord, RequestKey, RequestRecord, Slot, StoredRecords,

@@ -38,7 +38,6 @@ use crate::calls::changes::Change;
 use crate::config::{Detail, NoticeReceiver, NoticeWay, Secrets, Topic};
 use crate::http_client::{self, Client};
 use crate::metrics::Counter;
-use crate::model::maps::HashMap;
 use crate::state_dir::StateDir;
 use crate::{clock, random};
 
@@ -323,16 +322,9 @@ impl Notifier {
         }
     }
 
-    fn look(
-        &self,
-        settings: &Settings,
-        calls: &Calls,
-        troubles: &Troubles,
-        watcher: &mut Watcher,
-    ) {
-        let wants = |topic: Topic| {
-            settings.receivers.iter().any(|receiver| receiver.on.contains(&topic))
-        };
+    fn look(&self, settings: &Settings, calls: &Calls, troubles: &Troubles, watcher: &mut Watcher) {
+        let wants =
+            |topic: Topic| settings.receivers.iter().any(|receiver| receiver.on.contains(&topic));
         let with: BTreeSet<Detail> =
             settings.receivers.iter().flat_map(|receiver| receiver.with.iter().copied()).collect();
         let mut present = Present::default();

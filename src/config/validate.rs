@@ -35,8 +35,8 @@ use super::program::outermost;
 use super::reference::{Directories, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
-    At, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, NoticeWay, Refresh,
-    Secret, Secrets, Written, file_format,
+    At, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, NoticeWay,
+    Refresh, Secret, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
 use crate::model::maps::HashSet;
@@ -121,10 +121,11 @@ impl<'a> Validator<'a> {
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
         self.keep_proxies_secret();
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
-        let programs_of_notices = notify.iter_mut().filter_map(|receiver| match &mut receiver.way {
-            NoticeWay::Command(program) => Some(program),
-            NoticeWay::Webhook(_) | NoticeWay::Unresolved(_) => None,
-        });
+        let programs_of_notices =
+            notify.iter_mut().filter_map(|receiver| match &mut receiver.way {
+                NoticeWay::Command(program) => Some(program),
+                NoticeWay::Webhook(_) | NoticeWay::Unresolved(_) => None,
+            });
         let programs_of_backends = backends.values_mut().filter_map(|backend| {
             backend.secrets = Arc::clone(&secrets);
             backend.program_mut()

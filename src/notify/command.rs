@@ -76,9 +76,8 @@ fn fill(argument: &str, title: &str, text: &str, link: &str) -> Option<String> {
         let (before, place) = rest.split_at(at);
         filled.push_str(before);
         let words = [("{title}", title), ("{text}", text), ("{link}", link)];
-        let found = words
-            .into_iter()
-            .find_map(|(mark, words)| Some((place.strip_prefix(mark)?, words)));
+        let found =
+            words.into_iter().find_map(|(mark, words)| Some((place.strip_prefix(mark)?, words)));
         match found {
             Some((after, words)) => {
                 filled.push_str(words);

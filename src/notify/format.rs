@@ -112,8 +112,7 @@ fn data(subject: &Subject, ending: Option<&Ending>) -> String {
         text.clone().filter(|_| ending.is_none()).and_then(|text| RawValue::from_string(text).ok())
     };
     let (arguments, question) = (raw(&details.arguments), raw(&details.question));
-    let whole =
-        Verbatim { own, arguments: arguments.as_deref(), question: question.as_deref() };
+    let whole = Verbatim { own, arguments: arguments.as_deref(), question: question.as_deref() };
     serde_json::to_string(&whole).expect("strings and JSON can be written")
 }
 

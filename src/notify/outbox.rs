@@ -357,21 +357,16 @@ impl Outbox {
     }
 
     /// What is to be sent next. Many at once become one, which then waits in their place.
-    pub fn next(
-        &mut self,
-        now: Instant,
-        wall: SystemTime,
-        id: impl FnOnce() -> String,
-    ) -> Next {
+    pub fn next(&mut self, now: Instant, wall: SystemTime, id: impl FnOnce() -> String) -> Next {
         if let Some(bundle) = &self.bundle {
             return self.sends(bundle.notice.clone());
         }
         let is_shared = self.is_shared;
         let is_ready = |item: &Item| !is_shared || matches!(item.claim, Claim::Own(_));
         if self.waiting.iter().filter(|item| is_ready(item)).count() > MAX_AT_ONCE {
-            let (items, others) =
+            let (items, others): (Vec<Item>, Vec<Item>) =
                 std::mem::take(&mut self.waiting).into_iter().partition(|item| is_ready(item));
-            self.waiting = others;
+            self.waiting = others.into();
             let notice = self.bundled(items, wall, id());
             return self.sends(notice);
         }

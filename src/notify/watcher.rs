@@ -4,6 +4,7 @@
 //! Must not: know receivers, beyond what they want to hear.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::Digest as _;
@@ -62,7 +63,7 @@ pub struct Present {
     /// Those that wait, and those that have ended lately.
     pub approvals: Vec<Approval>,
     /// Of each backend.
-    pub reviews: Vec<(String, std::sync::Arc<Review>)>,
+    pub reviews: Vec<(String, Arc<Review>)>,
     pub troubles: Vec<Trouble>,
 }
 
@@ -151,12 +152,7 @@ impl Watcher {
     }
 
     /// The problems that have lasted long enough.
-    fn lasting(
-        &mut self,
-        troubles: Vec<Trouble>,
-        now: Instant,
-        wall: SystemTime,
-    ) -> Vec<Subject> {
+    fn lasting(&mut self, troubles: Vec<Trouble>, now: Instant, wall: SystemTime) -> Vec<Subject> {
         let mut seen = BTreeMap::new();
         let mut subjects = Vec::new();
         for trouble in troubles {
@@ -185,12 +181,6 @@ impl Watcher {
         }
         self.problems = seen;
         subjects
-    }
-
-    /// Whether a problem is there that has not lasted long enough, or one is told: time alone
-    /// changes something.
-    pub fn is_waiting(&self) -> bool {
-        !self.problems.is_empty()
     }
 }
 

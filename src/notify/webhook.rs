@@ -67,13 +67,7 @@ pub async fn post(
 
 /// Adds the headers of Standard Webhooks. Receivers without a secret can tell a repetition by the
 /// id, too.
-fn sign(
-    headers: &mut HeaderMap,
-    webhook: &Webhook,
-    notice: &Notice,
-    body: &str,
-    wall: SystemTime,
-) {
+fn sign(headers: &mut HeaderMap, webhook: &Webhook, notice: &Notice, body: &str, wall: SystemTime) {
     let seconds = wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut pairs =
         vec![("webhook-id", notice.id.clone()), ("webhook-timestamp", seconds.to_string())];

@@ -102,7 +102,8 @@ pub(crate) const WITH_LOGINS: [&str; 3] =
 /// A daemon that has everything to show that there is.
 async fn with_everything() -> Harness {
     let rest = "audit: {file: audit.jsonl, syslog: {to: 'tcp://127.0.0.1:1'}}\nruntimes: {team: {kind: hsafa, api: v3, url: \
-                'http://127.0.0.1:1', credential: k}}\n";
+                'http://127.0.0.1:1', credential: k}}\nnotify: {ops: {on: [trust], \
+                command: ['true']}}\n";
     let mut rig = Harness::with("", &[], rest).await;
     rig.bridge.stop().await;
     rig.bridge.set_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")]);

@@ -49,10 +49,7 @@ pub fn no_webhook_url() -> MistakeText {
 }
 
 pub fn no_ntfy_topic() -> MistakeText {
-    MistakeText::new(
-        "the address names no topic of ntfy",
-        "write https://, the server, and /TOPIC",
-    )
+    MistakeText::new("the address names no topic of ntfy", "write https://, the server, and /TOPIC")
 }
 
 pub fn signing_secret() -> MistakeText {

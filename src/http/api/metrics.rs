@@ -7,6 +7,8 @@
 //! Must not: give a label a value that comes from elsewhere than an enum or the configuration. Free
 //! values would make the number of time series unbounded.
 
+mod notices;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,6 +17,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Metric;
 
+use self::notices::notices;
 use super::sight::sees_app;
 use super::{Api, ApiRequest, Caller, RunStore, Runtime, Tls, response, status};
 use crate::audit::{Audit, Health};
@@ -87,6 +90,7 @@ impl Api {
             self.facts.tls.as_deref().map(certificate).into_iter().collect(),
             journal(runs),
             runs.calls.audit.as_deref().map(audit).unwrap_or_default(),
+            if reader.sees_all { notices(&self.facts.notifier.health()) } else { Vec::new() },
             spans(runs),
             build_info(),
         ];

@@ -77,7 +77,9 @@ impl Api {
         let test = match self.facts.notifier.test(&segment).await {
             None => return Err(self.no_receiver(&segment)),
             Some(Tested::Busy) => {
-                return Err(busy("An attempt to reach it is under way; test again when it is done."));
+                return Err(busy(
+                    "An attempt to reach it is under way; test again when it is done.",
+                ));
             }
             Some(Tested::Delivered) => NoticeTest { delivered: true, error: None },
             Some(Tested::Failed(why)) => NoticeTest { delivered: false, error: Some(why) },

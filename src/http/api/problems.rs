@@ -464,10 +464,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
             ),
             exposure.map_or("", |one| one.cure()).into(),
         ),
-        (
-            guarded(unaccepted(&snapshot.review), UNACCEPTED),
-            cures::pin(name).into(),
-        ),
+        (guarded(unaccepted(&snapshot.review), UNACCEPTED), cures::pin(name).into()),
         (guarded(unkept, "What was accepted of it is not on disk."), cures::UNKEPT.into()),
     ];
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));

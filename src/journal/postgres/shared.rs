@@ -113,10 +113,8 @@ impl Replica {
     /// replica that are `released`, so that they may be told again.
     pub async fn settle_notices(&self, settled: &[String], released: &[String]) -> Queried {
         let Some(member) = *self.member.borrow() else { return Ok(()) };
-        self.with_reader(async |reader| {
-            reader.settle_notices(member.id, settled, released).await
-        })
-        .await
+        self.with_reader(async |reader| reader.settle_notices(member.id, settled, released).await)
+            .await
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids
