@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 pub use self::stored::Stored;
-use super::notice::{Ending, News, Notice, Several, Subject};
+use super::notice::{Details, Ending, News, Notice, Several, Subject};
 use crate::config::Topic;
 
 /// The most notices of a receiver that wait.
@@ -127,6 +127,9 @@ pub struct View {
     pub open: BTreeMap<String, Subject>,
     /// How things ended that are known to have ended.
     pub endings: BTreeMap<String, Ending>,
+    /// What has ended by itself, and may be there again in a moment: the next owner of a run asks
+    /// again what its calls had asked.
+    pub held: BTreeSet<String>,
     /// The process has run long enough to know of all that there is.
     pub is_complete: bool,
 }
@@ -166,7 +169,9 @@ impl Outbox {
         self.skipped.retain(|key| view.open.contains_key(key));
         self.mark_seen(view);
         self.take_ended(view, wall);
-        for (key, subject) in &view.open {
+        let mut open: Vec<(&String, &Subject)> = view.open.iter().collect();
+        open.sort_by_key(|(_, subject)| subject.since);
+        for (key, subject) in open {
             if self.knows(key) || subject.until.is_some_and(|until| until <= wall) {
                 continue;
             }
@@ -257,7 +262,9 @@ impl Outbox {
         }
         let told: Vec<_> = self
             .told
-            .extract_if(.., |key, told| is_over(&told.subject, key, told.is_seen))
+            .extract_if(.., |key, told| {
+                !view.held.contains(key) && is_over(&told.subject, key, told.is_seen)
+            })
             .collect();
         for (key, told) in told {
             self.is_changed = true;
@@ -437,7 +444,9 @@ impl Outbox {
     }
 
     fn has_told(&mut self, item: Item, claim: Claim) {
-        let News::Began(subject) = item.notice.news else { return };
+        let News::Began(mut subject) = item.notice.news else { return };
+        // Its end does not repeat them.
+        subject.details = Details::default();
         let told = Told { subject, is_seen: item.is_seen, claim };
         self.told.insert(item.key, told);
     }

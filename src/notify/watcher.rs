@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::notice::{Details, Ending, MAX_DETAIL, Subject};
 use super::outbox::View;
-use crate::calls::approvals::Approval;
+use crate::calls::approvals::{Approval, Decision};
 use crate::config::{Detail, NoticeReceiver, Topic};
 use crate::model::Review;
+use crate::model::approval::Outcome;
 use crate::model::catalog::{hash_of, hex};
 
 /// How long a problem has to last before it is told.
@@ -22,6 +23,8 @@ const PROBLEM_LASTS: Duration = Duration::from_secs(120);
 /// The shortest time between two notices of one backend's changes. A server that changes at each
 /// look would have somebody told all day.
 const TRUST_GAP: Duration = Duration::from_secs(5 * 60);
+/// Within this time, another replica takes over what one has left.
+const COMES_BACK: Duration = Duration::from_secs(30);
 /// After this time, a problem from before the restart would be there again.
 const COMPLETE: Duration = Duration::from_secs(150);
 
@@ -84,6 +87,9 @@ impl Watcher {
         for approval in present.approvals {
             let key = key_of(&approval);
             match &approval.ended {
+                Some((at, decision)) if may_come_back(*at, decision, wall) => {
+                    view.held.insert(key);
+                }
                 Some((_, decision)) => {
                     let ending = Ending {
                         outcome: decision.outcome.as_str().to_owned(),
@@ -196,9 +202,17 @@ impl View {
             endings: endings
                 .map(|(key, ending)| (key.clone(), ending.clone().only(&receiver.with)))
                 .collect(),
+            held: self.held.clone(),
             is_complete: self.is_complete,
         }
     }
+}
+
+/// Whether a call that is asked about no longer may be asked about again: a replica that stops
+/// withdraws its questions, and the next owner of the run asks them.
+fn may_come_back(ended: SystemTime, decision: &Decision, wall: SystemTime) -> bool {
+    let age = wall.duration_since(ended).unwrap_or_default();
+    decision.outcome == Outcome::Withdrawn && age < COMES_BACK
 }
 
 /// The same after a restart, and at each replica. A call about which a person is asked once more is

@@ -1,7 +1,6 @@
 //! What a receiver is told, when, and how often.
 
 use super::*;
-use crate::notify::notice::Details;
 
 const T0: u64 = 1_800_000_000;
 
@@ -225,6 +224,20 @@ async fn end_that_cannot_be_told_for_an_hour_is_no_news() {
     assert_eq!(desk.outbox.waiting(), 1);
     desk.outbox.update(&View::default(), wall(10 + 3600));
     assert_eq!(desk.outbox.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_that_may_be_taken_back_is_not_told_yet() {
+    let mut desk = Desk::new();
+    desk.outbox.update(&view([approval(1)]), wall(0));
+    desk.deliver();
+    let held = [approval(1).key].into();
+    desk.outbox.update(&View { held, ..ended(1, "withdrawn") }, wall(10));
+    assert_eq!(desk.deliver(), [""; 0]);
+    desk.outbox.update(&view([approval(1)]), wall(20));
+    assert_eq!(desk.deliver(), [""; 0], "it is asked about again, and was told");
+    desk.outbox.update(&ended(1, "withdrawn"), wall(60));
+    assert_eq!(desk.deliver(), ["approval.decided"]);
 }
 
 #[tokio::test(start_paused = true)]
