@@ -140,6 +140,7 @@ async fn the_page_is_documented_word_by_word() {
                 match *key {
                     "backend" => assert_eq!(*value, "plain", "a name of the configuration"),
                     "runtime" => assert_eq!(*value, "team", "a name of the configuration"),
+                    "receiver" => assert_eq!(*value, "ops", "a name of the configuration"),
                     "app" => assert!(["default", "team"].contains(value), "{name}: {value}"),
                     "version" => assert_eq!(*value, env!("CARGO_PKG_VERSION")),
                     _ => assert!(text.contains(&format!("`{value}`")), "{name}: {key}={value}"),
