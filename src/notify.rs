@@ -1,4 +1,4 @@
-//! Tells somebody what waits for a person, what has changed, and what is wrong: by webhooks and
+//! Tells receivers what waits for a person, what has changed, and what is wrong: by webhooks and
 //! programs (`notify` of bridge.yaml).
 //!
 //! One task looks at what there is (`watcher`) and gives each receiver its part. A task for each

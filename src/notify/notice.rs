@@ -22,7 +22,7 @@ const SHOWN_DETAIL: usize = 1000;
 /// The most bytes of a name.
 const MAX_NAME: usize = 200;
 
-/// What somebody is told of: it waits for a person, has changed, or is wrong.
+/// What receivers are told of: it waits for a person, has changed, or is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// Names it among all that there is: the same after a restart, and at each replica.

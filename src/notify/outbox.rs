@@ -316,7 +316,7 @@ impl Outbox {
         for item in self.items().filter(|item| is_due(item.claim)) {
             keys.push((item.key.clone(), item.notice.id.clone()));
         }
-        // Whoever has told of a problem tells its end, while it lives.
+        // The replica that has told of a problem tells its end.
         for (key, told) in &self.told {
             if told.subject.topic == Topic::Problem && is_due(told.claim) {
                 keys.push((key.clone(), told.subject.message_id()));
@@ -475,7 +475,7 @@ impl Outbox {
 /// Rows of the database that the replicas share.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// Nobody has to tell these any more.
+    /// No replica has to tell these again.
     pub settled: Vec<String>,
     /// These may be told again.
     pub released: Vec<String>,

@@ -147,7 +147,7 @@ async fn claim(receiver: &Receiver, replica: &Replica) -> bool {
     true
 }
 
-/// Tells the database which notices nobody has to deliver any more.
+/// Tells the database which notices are delivered, or are to be told again if they come again.
 async fn settle(receiver: &Receiver, replica: &Replica) {
     let rows = receiver.outbox.lock().take_rows();
     let names = |keys: &[String]| keys.iter().map(|key| row(receiver, key)).collect::<Vec<_>>();

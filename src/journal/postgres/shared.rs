@@ -109,8 +109,8 @@ impl Replica {
         self.with_reader(async |reader| reader.claim_notices(member.id, notices).await).await
     }
 
-    /// Notes that nobody has to deliver the notices `settled` any more; forgets those of this
-    /// replica that are `released`, so that they may be told again.
+    /// Notes that no replica has to deliver the notices `settled`; forgets those of this replica
+    /// that are `released`, so that they may be told again.
     pub async fn settle_notices(&self, settled: &[String], released: &[String]) -> Queried {
         let Some(member) = *self.member.borrow() else { return Ok(()) };
         self.with_reader(async |reader| reader.settle_notices(member.id, settled, released).await)

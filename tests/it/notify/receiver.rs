@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
-    task::AbortHandle,
+    task::JoinSet,
 };
 
 use super::PATIENCE;
@@ -60,13 +60,7 @@ struct Shared {
 pub(crate) struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
-    serving: AbortHandle,
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
+    serving: JoinSet<()>,
 }
 
 impl Receiver {
@@ -80,11 +74,7 @@ impl Receiver {
 
     /// Goes away: nothing listens there any more.
     pub(crate) async fn stop(&mut self) {
-        self.serving.abort();
-        wait::soon("nothing should listen", async || {
-            TcpStream::connect(self.address).await.is_err().then_some(())
-        })
-        .await;
+        self.serving.shutdown().await;
     }
 
     pub(crate) async fn restart(&mut self) {
@@ -118,17 +108,19 @@ impl Receiver {
     }
 }
 
-async fn serve(address: SocketAddr, shared: Arc<Shared>) -> AbortHandle {
+async fn serve(address: SocketAddr, shared: Arc<Shared>) -> JoinSet<()> {
     let listener =
         wait::soon("the address should be free", async || TcpListener::bind(address).await.ok())
             .await;
-    let task = tokio::spawn(async move {
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             let shared = Arc::clone(&shared);
-            tokio::spawn(async move { answer(stream, &shared).await });
+            connections.spawn(async move { answer(stream, &shared).await });
         }
     });
-    task.abort_handle()
+    serving
 }
 
 /// Reads one request, and answers it; the connection ends with that.
