@@ -103,7 +103,7 @@ async fn notice_keeps_its_id_until_it_is_delivered_and_goes_behind_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_before_it_was_delivered_is_told_no_more_unless_it_may_have_arrived() {
+async fn end_before_the_delivery_is_told_only_if_the_notice_may_have_arrived() {
     struct Case {
         attempt: Option<Attempt>,
         told: &'static [&'static str],
@@ -165,7 +165,7 @@ async fn beyond_256_notices_are_counted_and_the_number_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_process_left_is_told_once_under_its_id() {
+async fn notice_of_an_earlier_process_is_told_once_under_its_id() {
     let mut desk = Desk::new();
     desk.outbox.update(&view([approval(1), approval(2)]), wall(0));
     let delivered = desk.attempt(Attempt::Delivered);

@@ -70,7 +70,7 @@ fn address_and_key_that_are_written_out_are_warned_of_and_hidden() {
 }
 
 #[test]
-fn what_is_missing_keeps_only_the_receiver_from_being_told() {
+fn missing_reference_keeps_only_the_receiver_from_being_told() {
     let text =
         format!("{SANDBOX}notify: {{ops: {{on: [trust], webhook: {{url: '${{env:NONE}}'}}}}}}");
     let (config, errors) = Config::read(&text, Path::new("/srv/bridge.yaml"), &bridge()).unwrap();
