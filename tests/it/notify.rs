@@ -280,7 +280,7 @@ async fn test_of_a_receiver_says_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn link_leads_past_the_sign_in_and_from_another_site_to_what_waits() {
+async fn link_leads_past_the_sign_in_to_what_waits() {
     let receiver = Receiver::start().await;
     let rig = bridge("approval", &format!("url: '{}'", receiver.url())).await;
     call(&rig, "tu_1").await;
