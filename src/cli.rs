@@ -37,7 +37,7 @@ mod trust;
 mod waiting;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -479,10 +479,7 @@ fn carry_out(cli: Cli) -> Outcome {
             let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
             block_on(serve::serve(find(config, &env)?, env.clone(), handed))
         }
-        Command::Check { explain: Some(call), app, .. } => {
-            let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
-            check::explain(config, call, app.as_deref())
-        }
+        Command::Check { explain: Some(call), app, .. } => explain(config, &call, app.as_deref()),
         Command::Check { json, .. } => check::run(config, json),
         Command::Doctor { backends, json } => {
             block_on(doctor::doctor(config, &env, &backends, json))
@@ -545,6 +542,11 @@ fn carry_out(cli: Cli) -> Outcome {
             crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
         }),
     }
+}
+
+fn explain(config: Option<&Path>, call: &[String], app: Option<&str>) -> Outcome {
+    let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
+    check::explain(config, call, app)
 }
 
 fn start_log(global: &Global, env: &Environment) -> Outcome {

@@ -213,9 +213,7 @@ impl Daemon {
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
         spawn_chores(&mut back, &runs);
-        let is_shared = runs.journal().replica().is_some();
-        let notifier = Notifier::new(names.public_url(), state.clone(), own_binary, is_shared);
-        notifier.set(std::mem::take(&mut config.notify), Arc::clone(&config.secrets));
+        let notifier = notifier(&mut config, names.public_url(), &state, own_binary, &runs);
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
@@ -227,29 +225,20 @@ impl Daemon {
             tls,
             logins: Arc::clone(&logins),
             runtimes: Arc::clone(&runtimes),
-            notifier: Arc::clone(&notifier),
+            notifier,
             doctor,
             leaving: leaving.clone(),
         };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
-        spawn_notifier(&mut back, &notifier, &api);
+        spawn_notifier(&mut back, &api);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, requests.clone()));
         spawn_listeners(&mut front, listeners, &service);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader {
-            manager,
-            config,
-            names,
-            service,
-            state,
-            settings,
-            runtimes,
-            notifier,
-            loaded,
-        };
+        let reloader =
+            Reloader { manager, config, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, logins, requests, urls, token, leaving, _note: note })
@@ -524,10 +513,24 @@ fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
 }
 
+/// The receivers of notices; `page` is how browsers reach the bridge.
+fn notifier(
+    config: &mut Config,
+    page: Url,
+    state: &StateDir,
+    launcher: Option<PathBuf>,
+    runs: &RunStore,
+) -> Arc<Notifier> {
+    let is_shared = runs.journal().replica().is_some();
+    let notifier = Notifier::new(page, state.clone(), launcher, is_shared);
+    notifier.set(std::mem::take(&mut config.notify), Arc::clone(&config.secrets));
+    notifier
+}
+
 /// Tells the receivers of notices.
-fn spawn_notifier(back: &mut Tasks, notifier: &Arc<Notifier>, api: &Api) {
+fn spawn_notifier(back: &mut Tasks, api: &Api) {
     let (calls, draining) = (Arc::clone(&api.runs.calls), api.runs.draining().clone());
-    let notifier = Arc::clone(notifier);
+    let notifier = Arc::clone(&api.facts.notifier);
     let api = api.clone();
     let troubles = Box::new(move || api.troubles());
     back.spawn("notices", notifier.run(calls, troubles, draining, back.stop_token()));

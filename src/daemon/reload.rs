@@ -24,7 +24,6 @@ use crate::http::auth::hosts::Hosts;
 use crate::http::service::Service;
 use crate::logins::Logins;
 use crate::model::BackendName;
-use crate::notify::Notifier;
 use crate::runtimes::Runtimes;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -144,7 +143,6 @@ pub(super) struct Reloader {
     /// Replaced once by each reload.
     pub settings: watch::Sender<Arc<Settings>>,
     pub runtimes: Arc<Runtimes>,
-    pub notifier: Arc<Notifier>,
     pub loaded: watch::Sender<Loaded>,
 }
 
@@ -287,7 +285,7 @@ impl Reloader {
         if same_mantyx {
             self.runtimes.set(runtimes);
         }
-        self.notifier.set(notify, secrets);
+        self.service.api.facts.notifier.set(notify, secrets);
         let flaw = kept(&changes.kept).or_else(|| restart_needed(&fixed, same_mantyx));
         loaded.at = clock::now();
         loaded.flaw.clone_from(&flaw);

@@ -105,7 +105,7 @@ pub enum Claimed {
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    Send(Notice),
+    Send(Box<Notice>),
     /// Nothing before that; `None`: before something changes.
     Wait(Option<Instant>),
 }
@@ -399,7 +399,7 @@ impl Outbox {
 
     fn sends(&mut self, notice: Notice) -> Next {
         self.in_flight = Some(notice.id.clone());
-        Next::Send(notice)
+        Next::Send(Box::new(notice))
     }
 
     fn bundled(&mut self, items: Vec<Item>, wall: SystemTime, id: String) -> Notice {

@@ -35,7 +35,8 @@ mod tests {
     fn signature_is_that_of_the_libraries_test() {
         let known = secret("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         let (id, seconds) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330);
-        let signed = signature(&[known.clone()], id, seconds, br#"{"test": 2432232314}"#);
+        let signed =
+            signature(std::slice::from_ref(&known), id, seconds, br#"{"test": 2432232314}"#);
         assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
         let other = secret("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
         let both = signature(&[other, known], id, seconds, br#"{"test": 2432232314}"#);

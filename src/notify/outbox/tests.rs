@@ -53,7 +53,7 @@ impl Desk {
 
     fn next(&mut self) -> Option<Notice> {
         match self.outbox.next(self.now, wall(0), || "msg_several".to_owned()) {
-            Next::Send(notice) => Some(notice),
+            Next::Send(notice) => Some(*notice),
             Next::Wait(_) => None,
         }
     }
@@ -283,7 +283,7 @@ async fn replica_sends_only_what_it_has_claimed_under_the_id_of_the_claim() {
     assert_eq!(outbox.waiting(), 0, "the other one waits at the other replica");
     let later = now + ASK_AGAIN;
     assert_eq!(outbox.next(now, wall(0), String::new), Next::Wait(Some(later)));
-    assert_eq!(keys(&outbox, later), [two.clone()]);
+    assert_eq!(keys(&outbox, later), [two.as_str()]);
     outbox.claimed(&two, &Claimed::Told, later);
     outbox.update(&View::default(), wall(20));
     let ends = keys(&outbox, later);
@@ -302,11 +302,15 @@ async fn problem_that_another_replica_has_told_is_told_here_when_that_one_has_it
     two.claimed(&key, &Claimed::Elsewhere, now);
     let Next::Send(notice) = one.next(now, wall(0), String::new) else { panic!("it is due") };
     one.attempted(&notice.id, Attempt::Delivered, now);
-    assert_eq!(keys(&one, now + CLAIM), [key.clone()], "it keeps the row while it has the problem");
+    assert_eq!(
+        keys(&one, now + CLAIM),
+        [key.as_str()],
+        "it keeps the row while it has the problem"
+    );
     one.update(&View::default(), wall(60));
-    assert_eq!(one.take_rows().released, [key.clone()]);
+    assert_eq!(one.take_rows().released, [key.as_str()]);
     let later = now + ASK_AGAIN;
-    assert_eq!(keys(&two, later), [key.clone()]);
+    assert_eq!(keys(&two, later), [key.as_str()]);
     two.claimed(&key, &own("msg_q"), later);
     assert!(matches!(two.next(later, wall(60), String::new), Next::Send(_)));
 }
