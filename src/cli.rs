@@ -22,6 +22,7 @@ mod listener;
 mod login;
 mod manual;
 mod mcp;
+mod notify;
 mod open;
 mod page;
 mod place;
@@ -37,7 +38,7 @@ mod trust;
 mod waiting;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -264,6 +265,9 @@ enum Command {
     /// Lists the logins that the bridge keeps at backends
     #[command(after_help = "Example: mantyx-bridge logins --json")]
     Logins(login::ListArguments),
+    /// Tries a receiver of notices (`notify` in bridge.yaml)
+    #[command(after_help = "Example: mantyx-bridge notify test ops")]
+    Notify(notify::Settings),
     /// Opens the status page in a browser, signed in, or prints the link
     ///
     /// The link can be followed once, and within a minute.
@@ -357,6 +361,7 @@ impl Command {
                 | Self::Decide(_)
                 | Self::Trust(_)
                 | Self::Login(_)
+                | Self::Notify(_)
                 | Self::Logout { .. }
         )
     }
@@ -474,10 +479,7 @@ fn carry_out(cli: Cli) -> Outcome {
             let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
             block_on(serve::serve(find(config, &env)?, env.clone(), handed))
         }
-        Command::Check { explain: Some(call), app, .. } => {
-            let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
-            check::explain(config, call, app.as_deref())
-        }
+        Command::Check { explain: Some(call), app, .. } => explain(config, &call, app.as_deref()),
         Command::Check { json, .. } => check::run(config, json),
         Command::Doctor { backends, json } => {
             block_on(doctor::doctor(config, &env, &backends, json))
@@ -522,6 +524,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Login(arguments) => block_on(login::login(&place()?, arguments)),
         Command::Logout(arguments) => block_on(login::logout(&place()?, &arguments)),
         Command::Logins(arguments) => block_on(login::logins(&place()?, arguments)),
+        Command::Notify(settings) => block_on(notify::notify(&place()?, settings)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
         Command::Token { operator } => tools::token(config, &env, operator),
         Command::Init(settings) => init::init(&settings, &env),
@@ -540,6 +543,11 @@ fn carry_out(cli: Cli) -> Outcome {
 
 async fn demo_mcp_server() -> Outcome {
     crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
+}
+
+fn explain(config: Option<&Path>, call: &[String], app: Option<&str>) -> Outcome {
+    let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
+    check::explain(config, call, app)
 }
 
 fn start_log(global: &Global, env: &Environment) -> Outcome {

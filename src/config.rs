@@ -14,6 +14,7 @@ mod file;
 pub mod file_format;
 pub mod foreign;
 mod mistakes;
+pub mod notify;
 mod oauth;
 mod program;
 mod redact;
@@ -44,6 +45,9 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find, state_directory, without_secrets};
+pub use self::notify::{
+    Detail, NoticeFormat, NoticeReceiver, NoticeWay, SigningSecret, Topic, Webhook,
+};
 pub use self::oauth::{ClientCredentials, LoginClient, OauthClient, ResourceParameter, SealKey};
 pub use self::program::{
     Confinement, PASSED_ON, Program, ProgramSandbox, Start, outermost, quoted,
@@ -87,6 +91,8 @@ pub struct Config {
     pub calls: Calls,
     /// The audit log, if there is to be one.
     pub audit: Option<Audit>,
+    /// Who is told of what waits, in the order of their names.
+    pub notify: Vec<NoticeReceiver>,
     pub backends: BTreeMap<BackendName, Backend>,
     pub runtimes: Vec<Runtime>,
     /// Backends that the file names and turns off, with `disabled: true` or with `only_on` here.
@@ -205,6 +211,14 @@ impl Config {
     /// The rights of [`Self::all_apps`].
     pub fn all_rights(&self) -> impl Iterator<Item = &Rights> {
         self.all_apps().map(|app| app.rights.as_ref())
+    }
+
+    /// The programs that tell of notices.
+    pub fn notice_programs(&self) -> impl Iterator<Item = (&BackendName, &Program)> {
+        self.notify.iter().filter_map(|receiver| match &receiver.way {
+            NoticeWay::Command(program) => Some((&receiver.name, program)),
+            NoticeWay::Webhook(_) | NoticeWay::Unresolved(_) => None,
+        })
     }
 
     /// The apps and the other runtimes.

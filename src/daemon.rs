@@ -46,6 +46,7 @@ use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::StoredRecords;
 use crate::journal::{Event, Journal, Keeper, StoreError};
 use crate::logins::Logins;
+use crate::notify::Notifier;
 use crate::run_store::RunStore;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -163,8 +164,7 @@ impl Daemon {
         let (journal, past) = journal(&config, &state)?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
-        let mut front = Tasks::default();
-        let mut back = Tasks::default();
+        let (mut front, mut back) = (Tasks::default(), Tasks::default());
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::new(state.operator()?.expose_secret().as_bytes());
@@ -191,6 +191,7 @@ impl Daemon {
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let names = Names::new(&config.listen, addresses, tls.clone());
         let logins = names.logins(&config, state.clone());
+        let own_binary = launcher.clone();
         let (mut manager, backends) = BackendManager::new(
             launcher,
             state.clone(),
@@ -212,6 +213,7 @@ impl Daemon {
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
         spawn_chores(&mut back, &runs);
+        let notifier = notifier(&mut config, names.public_url(), &state, own_binary, &runs);
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
@@ -223,11 +225,13 @@ impl Daemon {
             tls,
             logins: Arc::clone(&logins),
             runtimes: Arc::clone(&runtimes),
+            notifier,
             doctor,
             leaving: leaving.clone(),
         };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
+        spawn_notifier(&mut back, &api);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, requests.clone()));
         spawn_listeners(&mut front, listeners, &service);
@@ -507,6 +511,29 @@ fn spawn_chores(back: &mut Tasks, runs: &Arc<RunStore>) {
     back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
     back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
     back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
+}
+
+/// The receivers of notices; `page` is how browsers reach the bridge.
+fn notifier(
+    config: &mut Config,
+    page: Url,
+    state: &StateDir,
+    launcher: Option<PathBuf>,
+    runs: &RunStore,
+) -> Arc<Notifier> {
+    let is_shared = runs.journal().replica().is_some();
+    let notifier = Notifier::new(page, state.clone(), launcher, is_shared);
+    notifier.set(std::mem::take(&mut config.notify), Arc::clone(&config.secrets));
+    notifier
+}
+
+/// Tells the receivers of notices.
+fn spawn_notifier(back: &mut Tasks, api: &Api) {
+    let (calls, draining) = (Arc::clone(&api.runs.calls), api.runs.draining().clone());
+    let notifier = Arc::clone(&api.facts.notifier);
+    let api = api.clone();
+    let troubles = Box::new(move || api.troubles());
+    back.spawn("notices", notifier.run(calls, troubles, draining, back.stop_token()));
 }
 
 /// The client of MANTYX, or of the sandbox in its place.

@@ -26,6 +26,7 @@ pub(crate) mod listening_sockets;
 pub(crate) mod logins;
 pub(crate) mod metrics;
 pub(crate) mod model;
+pub(crate) mod notify;
 pub(crate) mod oauth;
 pub(crate) mod public_keys;
 pub(crate) mod random;

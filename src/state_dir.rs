@@ -548,7 +548,7 @@ pub const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
 /// The directories with the files of backends.
-const KEPT: [&str; 2] = ["catalogs", "pins"];
+const KEPT: [&str; 3] = ["catalogs", "pins", "notices"];
 const JOURNAL: &str = "journal";
 /// The directory with a directory of logins for each backend.
 pub const LOGINS: &str = "logins";

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::Line;
 
-/// The most lines and bytes that may wait.
+/// The most lines and bytes that may wait, for a thread and with it.
 const WAITING_LINES: usize = 10_000;
 pub(super) const WAITING_BYTES: usize = 16 << 20;
 /// How long the end of the process waits for a thread.
@@ -49,8 +49,9 @@ pub(super) struct Shared {
     /// Where the lines go, for the log: `file` or `syslog`.
     name: &'static str,
     health: Mutex<Health>,
-    /// Bytes that wait.
-    waiting: AtomicUsize,
+    /// Lines that wait, with a thread as well as for it, and their bytes.
+    waiting_lines: AtomicUsize,
+    waiting_bytes: AtomicUsize,
 }
 
 impl Queue {
@@ -97,7 +98,7 @@ impl Queue {
         // The channel is full, or the thread has ended.
         let is_taken = lines.as_ref().is_some_and(|lines| lines.try_send(Arc::clone(line)).is_ok());
         if !is_taken {
-            self.shared.free(bytes);
+            self.shared.free(1, bytes);
         }
         is_taken
     }
@@ -123,25 +124,29 @@ impl Queue {
 
 impl Shared {
     pub(super) fn new(name: &'static str) -> Self {
-        Self { name, health: Mutex::default(), waiting: AtomicUsize::new(0) }
+        let [waiting_lines, waiting_bytes] = [0, 0].map(AtomicUsize::new);
+        Self { name, health: Mutex::default(), waiting_lines, waiting_bytes }
     }
 
     pub(super) fn health(&self) -> Health {
         self.health.lock().clone()
     }
 
-    /// Reserves room for `bytes` that wait; false if there is none.
+    /// Reserves room for a line of `bytes` that waits; false if there is none.
     fn reserve(&self, bytes: usize) -> bool {
-        let has_room = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES;
+        let lines = self.waiting_lines.fetch_add(1, Ordering::Relaxed) + 1;
+        let all_bytes = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let has_room = lines <= WAITING_LINES && all_bytes <= WAITING_BYTES;
         if !has_room {
-            self.free(bytes);
+            self.free(1, bytes);
         }
         has_room
     }
 
-    /// Frees the room of `bytes`.
-    pub(super) fn free(&self, bytes: usize) {
-        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+    /// Frees the room of so many lines and bytes.
+    pub(super) fn free(&self, lines: usize, bytes: usize) {
+        self.waiting_lines.fetch_sub(lines, Ordering::Relaxed);
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Notes the outcome of an attempt: how many lines went, or why they did not.
@@ -173,5 +178,40 @@ impl Shared {
         if lines > 0 && (before == 0 || before.ilog2() != health.lost.ilog2()) {
             error!(of = self.name, lost = health.lost, "lines of the audit log are lost");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! How much waits.
+
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_a_thread_holds_count_as_waiting() {
+        let shared = Arc::new(Shared::new("syslog"));
+        let (held, is_held) = mpsc::channel();
+        let queue = Queue::start(Arc::clone(&shared), usize::MAX, move |lines| {
+            // Its receiver is away.
+            let mut waiting = Vec::new();
+            while let Ok(line) = lines.recv() {
+                waiting.push(line);
+                held.send(()).ok();
+            }
+        });
+        let queue = queue.expect("a thread can be started");
+        let line = Arc::new(Line { time: SystemTime::UNIX_EPOCH, text: "{}".to_owned() });
+        for _ in 0..WAITING_LINES {
+            queue.push(&line);
+            is_held.recv().expect("the thread takes it");
+        }
+        assert_eq!(queue.health().lost, 0);
+        queue.push(&line);
+        assert_eq!(queue.health().lost, 1);
+        shared.free(1, line.len());
+        queue.push(&line);
+        assert_eq!(queue.health().lost, 1, "there is room for one again");
     }
 }

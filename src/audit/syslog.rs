@@ -165,7 +165,7 @@ impl Sender {
                     self.shared.attempted(Ok(1));
                 }
             }
-            self.shared.free(line.len());
+            self.shared.free(1, line.len());
             self.waiting.pop_front();
         }
         Ok(())

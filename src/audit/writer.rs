@@ -77,8 +77,8 @@ impl Writer {
             let _taken_back = file.set_len(before).is_ok();
             return Err(error);
         }
-        self.shared.free(self.lines.len());
         let written = count_lines(&self.lines);
+        self.shared.free(usize::try_from(written).unwrap_or_default(), self.lines.len());
         self.lines.clear();
         Ok(written)
     }

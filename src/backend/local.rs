@@ -3,7 +3,7 @@
 //!
 //! Must not: retry, time out (the caller drops the future), or look into a tool's result.
 
-mod command;
+pub(crate) mod command;
 mod http;
 
 use std::path::PathBuf;

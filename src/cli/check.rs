@@ -24,8 +24,9 @@ use crate::backend::program::hiding::{exposure, possible};
 use crate::config::value::format_duration;
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Files, HttpTransport, Local, LoginClient, Mantyx, Mcp, OauthClient,
-    Problem, Program, ProgramSandbox, Runtime, Signers, Target, Upstream, find, quoted,
+    Credential, Environment, Files, HttpTransport, Local, LoginClient, Mantyx, Mcp, NoticeReceiver,
+    OauthClient, Problem, Program, ProgramSandbox, Runtime, Signers, Target, Upstream, find,
+    quoted,
 };
 use crate::http_client::Tls;
 use crate::model::offer::cost::{Cost, Injected, OfBackend};
@@ -64,6 +65,8 @@ struct Plan {
     database: Option<String>,
     backends: Vec<BackendPlan>,
     runtimes: Vec<RuntimePlan>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notify: Vec<ReceiverPlan>,
     disabled: Vec<String>,
     /// What the runs of each app would be given, by the catalogs that the daemon has stored.
     injected: Vec<Injected>,
@@ -90,6 +93,14 @@ struct RuntimePlan {
     url: String,
     /// `None` means all backends.
     backends: Option<Vec<String>>,
+}
+
+/// A receiver of notices.
+#[derive(Debug, Serialize)]
+struct ReceiverPlan {
+    name: String,
+    way: String,
+    on: Vec<&'static str>,
 }
 
 /// One backend of the plan: its name, its kind, and how it is reached and used.
@@ -129,6 +140,7 @@ fn report(
 fn exposures(config: &Config) -> Vec<String> {
     let programs =
         config.backends.values().filter_map(|backend| Some((&backend.name, backend.program()?)));
+    let programs = programs.chain(config.notice_programs());
     let launcher = std::env::current_exe().ok();
     let warnings = programs.filter_map(|(name, program)| {
         let exposed = exposure(program, &possible(launcher.as_deref()))?;
@@ -222,9 +234,20 @@ impl Plan {
             database: config.state.as_ref().map(ToString::to_string),
             backends: config.backends.values().map(BackendPlan::new).collect(),
             runtimes: runtimes.collect(),
+            notify: config.notify.iter().map(ReceiverPlan::new).collect(),
             disabled: texts(&config.disabled),
             injected: findings.injected,
             not_counted: findings.not_counted,
+        }
+    }
+}
+
+impl ReceiverPlan {
+    fn new(receiver: &NoticeReceiver) -> Self {
+        Self {
+            name: receiver.name.to_string(),
+            way: receiver.way.describe(),
+            on: receiver.on.iter().map(|topic| topic.as_str()).collect(),
         }
     }
 }
@@ -474,6 +497,10 @@ impl fmt::Display for Plan {
             let label = if at == 0 { "runtimes" } else { "" };
             let backends = backends_of(backends.as_ref());
             row(f, label, &json!(format!("{name} ({kind} at {url}, {backends})")))?;
+        }
+        for (at, ReceiverPlan { name, way, on }) in self.notify.iter().enumerate() {
+            let label = if at == 0 { "notify" } else { "" };
+            row(f, label, &json!(format!("{name} ({way}: {})", on.join(", "))))?;
         }
         self.backends.iter().try_for_each(|backend| write!(f, "\n{backend}"))?;
         if !self.disabled.is_empty() {

@@ -320,6 +320,10 @@ pub(super) fn secret_too_long(max_bytes: u64) -> Failure {
     Failure::Usage(format!("the secret has more than {max_bytes} bytes; nothing is kept"))
 }
 
+pub(super) fn notice_not_taken(name: impl Display, why: impl Display) -> Failure {
+    Failure::Failed(format!("`{name}` did not take the notice: {why}"))
+}
+
 pub(super) fn no_such_secret(name: impl Display, dir: impl Display) -> Failure {
     Failure::Failed(format!("there is no secret `{name}` in {dir}"))
 }

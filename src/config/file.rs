@@ -15,12 +15,11 @@ use super::file_format::File;
 use super::mistakes;
 use super::redact::{Redactor, in_one_line};
 use super::reference::{plain_reason, reading_cure};
-use super::validate::Validator;
+use super::validate::{UnresolvedEntry, Validator};
 use super::{
-    Config, ConfigErrors, Contact, Document, Environment, NodeId, Problem, Target, deserialize,
-    foreign,
+    Config, ConfigErrors, Contact, Document, Environment, NodeId, NoticeWay, Problem, Target,
+    Unresolved, deserialize, foreign,
 };
-use crate::model::BackendName;
 use crate::model::maps::HashSet;
 
 /// The variable that names the configuration.
@@ -151,12 +150,12 @@ impl Config {
             validated(text, path, env, |_| true, |validator, file| validator.config(file))?;
         config.warnings = warnings;
         let mut errors: Option<ConfigErrors> = None;
-        for (name, why) in unresolved {
-            let backend = config.backends.get_mut(&name);
-            if let Some(Target::Unresolved(target)) = backend.map(|backend| &mut backend.target) {
+        for (entry, why) in unresolved {
+            if let Some(unresolved) = config.unresolved_mut(&entry) {
                 let first = why.problems.first();
-                target.why = why.summary();
-                target.cure = first.and_then(|problem| problem.cure.clone()).unwrap_or_default();
+                unresolved.why = why.summary();
+                unresolved.cure =
+                    first.and_then(|problem| problem.cure.clone()).unwrap_or_default();
             }
             match &mut errors {
                 Some(errors) => errors.problems.extend(why.problems),
@@ -164,6 +163,22 @@ impl Config {
             }
         }
         Ok((config, errors))
+    }
+
+    fn unresolved_mut(&mut self, entry: &UnresolvedEntry) -> Option<&mut Unresolved> {
+        match entry {
+            UnresolvedEntry::Backend(name) => match &mut self.backends.get_mut(name)?.target {
+                Target::Unresolved(unresolved) => Some(unresolved),
+                Target::Mcp(_) | Target::A2a(_) | Target::Local(_) => None,
+            },
+            UnresolvedEntry::Receiver(name) => {
+                let receiver = self.notify.iter_mut().find(|receiver| receiver.name == *name)?;
+                match &mut receiver.way {
+                    NoticeWay::Unresolved(unresolved) => Some(unresolved),
+                    NoticeWay::Webhook(_) | NoticeWay::Command(_) => None,
+                }
+            }
+        }
     }
 }
 
@@ -213,8 +228,8 @@ fn matters_to_clients(path: &str) -> bool {
 struct Validated<T> {
     value: T,
     warnings: Vec<String>,
-    /// What is missing to reach single backends.
-    unresolved: Vec<(BackendName, ConfigErrors)>,
+    /// What is missing to reach single backends and receivers of notices.
+    unresolved: Vec<(UnresolvedEntry, ConfigErrors)>,
 }
 
 /// The result of `validate` for `text`. A mistake counts only if its path `matters`.
@@ -269,7 +284,7 @@ fn validated<T>(
     };
     let unresolved = unresolved
         .into_iter()
-        .map(|(backend, missing)| (backend, errors(name.clone(), &redactor, &document, missing)))
+        .map(|(entry, missing)| (entry, errors(name.clone(), &redactor, &document, missing)))
         .collect();
     warnings.sort_by_key(|&(node, _)| node);
     let lines = warnings.into_iter().map(|(node, message)| {

@@ -7,6 +7,7 @@
 
 mod entry;
 mod limits;
+mod notify;
 mod programs;
 mod storage;
 
@@ -18,6 +19,7 @@ use serde::Deserialize;
 pub use self::entry::CommonKeys;
 use self::entry::backend_entry;
 pub use self::limits::{Calls, Quota, Rate, Refresh};
+pub use self::notify::{Notify, Webhook};
 pub use self::programs::{Programs, Sandbox};
 pub use self::storage::{Audit, State, Syslog};
 use super::scalars::OneOrMany;
@@ -63,6 +65,9 @@ pub struct File {
     pub calls: Option<Calls>,
     /// The audit log: a line of JSON for each call, in a file or to syslog.
     pub audit: Option<At<Audit>>,
+    /// Who is told of calls that wait for a person, of changed tools and of problems, by name
+    /// (docs/notify.md).
+    pub notify: Option<Named<Notify>>,
     /// What is replaced in the results of all backends, before they are kept, logged or posted.
     pub redact: Option<List<Redact>>,
     /// What all programs that the bridge starts have in common (docs/programs.md).

@@ -6,10 +6,11 @@
 use std::fmt::Display;
 
 mod backends;
+mod notify;
 mod sections;
 mod web;
 
-pub(super) use self::{backends::*, sections::*, web::*};
+pub(super) use self::{backends::*, notify::*, sections::*, web::*};
 
 /// What is wrong, and how to fix it.
 pub struct MistakeText {

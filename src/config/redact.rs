@@ -149,11 +149,14 @@ impl<'t> Redactor<'t> {
                         self.pasted(value);
                         continue;
                     }
+                    if key == "webhook" && !are_names {
+                        self.webhook(value);
+                    }
                     let names_secret =
                         looks_secret(key) || matches!(key.as_str(), "headers" | "pattern");
                     let hides_all = is_secret || !are_names && names_secret;
                     // Below these keys are the user's names of backends and apps.
-                    let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
+                    let sections = ["mcp", "mcpServers", "a2a", "apps", "local", "notify"];
                     self.secrets_in(value, hides_all, sections.contains(&key.as_str()));
                 }
             }
@@ -195,6 +198,22 @@ impl<'t> Redactor<'t> {
             {
                 self.literals(value, text);
             }
+        }
+    }
+
+    /// Hides the address in `webhook`, or what stands in place of the map: who knows it can post
+    /// there.
+    fn webhook(&mut self, webhook: &Node) {
+        match &webhook.kind {
+            Kind::Map(entries) => {
+                for (key, value) in entries {
+                    if let ("url", Kind::Str(text)) = (key.as_str(), &value.kind) {
+                        self.literals(value, text);
+                    }
+                }
+            }
+            Kind::Str(text) => self.literals(webhook, text),
+            _ => (),
         }
     }
 

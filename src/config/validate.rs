@@ -10,6 +10,7 @@ mod backend;
 pub(super) mod listen;
 mod local;
 mod mcp;
+mod notify;
 mod program;
 mod rules;
 mod runtime;
@@ -34,8 +35,8 @@ use super::program::outermost;
 use super::reference::{Directories, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
-    At, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, Refresh, Secret,
-    Secrets, Written, file_format,
+    At, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId, NoticeWay,
+    Refresh, Secret, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
 use crate::model::maps::HashSet;
@@ -70,12 +71,20 @@ pub(super) struct Validator<'a> {
 pub(super) struct Findings {
     pub mistakes: Vec<Mistake>,
     pub warnings: Vec<(NodeId, String)>,
-    /// What keeps single backends from being reached.
-    pub unresolved: Vec<(BackendName, Vec<Mistake>)>,
+    /// What keeps single backends and receivers of notices from being reached.
+    pub unresolved: Vec<(UnresolvedEntry, Vec<Mistake>)>,
     /// Files with secrets of the bridge, and directories of such files.
     secret_files: Vec<PathBuf>,
     /// The secrets among their contents that the bridge sends to peers.
     secrets: Secrets,
+}
+
+/// An entry of the file that refers to something that is missing.
+#[derive(Debug, Clone)]
+pub(super) enum UnresolvedEntry {
+    Backend(BackendName),
+    /// Of `notify`.
+    Receiver(BackendName),
 }
 
 impl<'a> Validator<'a> {
@@ -106,17 +115,24 @@ impl<'a> Validator<'a> {
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
         let runtimes = self.runtimes(file, &backends);
+        let mut notify = self.notify(file.notify.as_ref(), &backends);
         self.check_tls(file.listen.as_ref(), listen.as_ref());
         let Backends { ready: mut backends, disabled, .. } = backends;
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
         self.keep_proxies_secret();
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
-        for backend in backends.values_mut() {
+        let programs_of_notices =
+            notify.iter_mut().filter_map(|receiver| match &mut receiver.way {
+                NoticeWay::Command(program) => Some(program),
+                NoticeWay::Webhook(_) | NoticeWay::Unresolved(_) => None,
+            });
+        let programs_of_backends = backends.values_mut().filter_map(|backend| {
             backend.secrets = Arc::clone(&secrets);
-            if let Some(program) = backend.program_mut() {
-                program.hidden = Arc::clone(&hidden);
-                program.secrets = Arc::clone(&secrets);
-            }
+            backend.program_mut()
+        });
+        for program in programs_of_backends.chain(programs_of_notices) {
+            program.hidden = Arc::clone(&hidden);
+            program.secrets = Arc::clone(&secrets);
         }
         Some(Config {
             listen: listen?,
@@ -129,6 +145,7 @@ impl<'a> Validator<'a> {
             refresh,
             calls,
             audit: audit?,
+            notify,
             disabled,
             backends,
             runtimes,

@@ -108,7 +108,7 @@ impl Names {
 
     /// How browsers reach the bridge. It is never taken from a request's `Host`: the sender of a
     /// request could then choose where an issuer sends a code.
-    fn public_url(&self) -> Url {
+    pub(super) fn public_url(&self) -> Url {
         if let Some(url) = &self.public_url {
             return url.clone();
         }
@@ -255,8 +255,9 @@ impl Reloader {
             auth: _,
             apps: _,
             audit: _,
+            notify,
             disabled: _,
-            secrets: _,
+            secrets,
             warnings: _,
         } = config;
         let prepared = self.manager.prepare(backends).await.map_err(|error| error_chain(&error))?;
@@ -284,6 +285,7 @@ impl Reloader {
         if same_mantyx {
             self.runtimes.set(runtimes);
         }
+        self.service.api.facts.notifier.set(notify, secrets);
         let flaw = kept(&changes.kept).or_else(|| restart_needed(&fixed, same_mantyx));
         loaded.at = clock::now();
         loaded.flaw.clone_from(&flaw);

@@ -12,6 +12,7 @@ pub(crate) mod logins;
 mod loom;
 pub mod mcp;
 mod metrics;
+pub(crate) mod notify;
 pub(crate) mod openapi;
 pub(crate) mod problems;
 mod query;
@@ -57,6 +58,7 @@ use crate::model::offer::Ref;
 use crate::model::spec::InjectError;
 use crate::model::tool_format::Format;
 use crate::model::{AppName, BackendName, Offer, RunKind, Spec};
+use crate::notify::Notifier;
 use crate::run_store::RunStore;
 use crate::runtimes::{Runtime, Runtimes};
 use crate::state_dir::StateDir;
@@ -95,6 +97,7 @@ pub struct Facts {
     pub logins: Arc<Logins>,
     pub state: StateDir,
     pub runtimes: Arc<Runtimes>,
+    pub notifier: Arc<Notifier>,
     /// `None` if the daemon was started without a file.
     pub doctor: Option<Doctor>,
     /// Cancelled when a replica is about to stop.

@@ -67,7 +67,8 @@ pub enum Access {
     /// An app, or a session that shows its key, which no cookie holds. For making calls, deciding
     /// on them, and accepting pins.
     AppOrSessionWithKey,
-    /// An app or a session; anyone else gets the sign-in form.
+    /// An app or a session; anyone else gets the sign-in form. A browser may come from a page of
+    /// another origin.
     AppOrForm,
 }
 
@@ -349,7 +350,9 @@ impl Authenticator {
                 return Err(AuthRefusal::ForeignHost);
             }
         }
-        if access == Access::Navigation && is_navigation(request) {
+        // The page may be opened by the link of a notice in a chat. Its session's cookie does not
+        // come with such a request.
+        if matches!(access, Access::Navigation | Access::AppOrForm) && is_navigation(request) {
             return Ok(());
         }
         let foreign = text_of(headers, header::ORIGIN)

@@ -35,14 +35,18 @@ const SCRIPT: &str = concat!(
     include_str!("status_page/script/live.js"),
 );
 
+/// The script of the sign-in form.
+const SIGN_IN_SCRIPT: &str = include_str!("status_page/sign_in.js");
+
 /// The Content-Security-Policy of these documents.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
     let policy = format!(
-        "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
+        "default-src 'none'; style-src {}; script-src {} {}; connect-src 'self'; img-src data:; \
          form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         hash(STYLE),
-        hash(SCRIPT)
+        hash(SCRIPT),
+        hash(SIGN_IN_SCRIPT)
     );
     HeaderValue::try_from(policy).expect("letters, digits and marks")
 });
@@ -72,7 +76,8 @@ impl Document {
                 let refused =
                     refused.map(|why| format!("<p class=\"problem\" role=\"alert\">{why}</p>"));
                 let form = include_str!("status_page/sign_in.html");
-                form.replace("{{refused}}", &refused.unwrap_or_default())
+                let form = form.replace("{{refused}}", &refused.unwrap_or_default());
+                form.replace("{{script}}", SIGN_IN_SCRIPT)
             }
         };
         text.replace("{{style}}", STYLE)

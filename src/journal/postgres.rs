@@ -40,7 +40,7 @@ use self::database::{Member, Queried};
 pub use self::keeper::Keeper;
 use self::membership::DispatchWindow;
 use self::rows::{Epochs, Regained};
-pub use self::shared::{SharedApproval, SharedFile};
+pub use self::shared::{SharedApproval, SharedFile, SharedNotice};
 #[cfg(test)]
 use self::tests::simulated::Database;
 pub(super) use self::writer::Writer;

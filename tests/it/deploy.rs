@@ -23,6 +23,8 @@ async fn taken(config: &str, secrets: &str, dir: &Path) -> String {
     put("mantyx-api-key", "key-of-the-workspace-0123456789");
     put("app-token", "token-of-the-app-0123456789abcdef");
     put("postgres.url", "postgres://bridge:canary-of-the-database@postgres/bridge");
+    put("hook.url", "https://hooks.example/canary-of-the-hook");
+    put("hook.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let pair = Authority::new().sign(&["mantyx-bridge"]);
     put("tls.crt", &pair.cert);
     put("tls.key", &pair.key);

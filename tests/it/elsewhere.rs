@@ -7,6 +7,7 @@ mod cancellations;
 mod conversations;
 mod credentials;
 mod long_calls;
+mod notices;
 mod people;
 mod pins;
 

@@ -353,6 +353,11 @@ async fn programs() {
     follow("docs/programs.md").await;
 }
 
+#[tokio::test]
+async fn notify() {
+    follow("docs/notify.md").await;
+}
+
 #[test]
 fn every_guide_is_followed() {
     let here = include_str!("guides.rs");

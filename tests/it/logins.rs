@@ -504,7 +504,7 @@ fn files(dir: &Path) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_reach_only_the_routes_of_a_login_and_only_as_navigations() {
+async fn pages_of_other_sites_reach_only_the_page_and_the_routes_of_a_login_as_navigations() {
     let scene = Scene::start(3600).await;
     let get = |path: &'static str, fetch: [&'static str; 3]| {
         let addr = scene.bridge.addr();
@@ -532,7 +532,9 @@ async fn pages_of_other_sites_reach_only_the_routes_of_a_login_and_only_as_navig
             get(path, other).await.expect_error(403);
         }
     }
-    get("/", navigation).await.expect_error(403);
+    // The link of a notice may be on any page.
+    assert_eq!(get("/", navigation).await.status, 401, "the sign-in form");
+    get("/", ["cross-site", "navigate", "iframe"]).await.expect_error(403);
     get("/v1/logins", navigation).await.expect_error(403);
 }
 

@@ -147,6 +147,8 @@ mod names;
 #[cfg(test)]
 mod nasty;
 #[cfg(test)]
+mod notify;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod otlp;

@@ -102,7 +102,8 @@ pub(crate) const WITH_LOGINS: [&str; 3] =
 /// A daemon that has everything to show that there is.
 async fn with_everything() -> Harness {
     let rest = "audit: {file: audit.jsonl, syslog: {to: 'tcp://127.0.0.1:1'}}\nruntimes: {team: {kind: hsafa, api: v3, url: \
-                'http://127.0.0.1:1', credential: k}}\n";
+                'http://127.0.0.1:1', credential: k}}\nnotify: {ops: {on: [trust], \
+                command: ['true']}}\n";
     let mut rig = Harness::with("", &[], rest).await;
     rig.bridge.stop().await;
     rig.bridge.set_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")]);
@@ -139,6 +140,7 @@ async fn the_page_is_documented_word_by_word() {
                 match *key {
                     "backend" => assert_eq!(*value, "plain", "a name of the configuration"),
                     "runtime" => assert_eq!(*value, "team", "a name of the configuration"),
+                    "receiver" => assert_eq!(*value, "ops", "a name of the configuration"),
                     "app" => assert!(["default", "team"].contains(value), "{name}: {value}"),
                     "version" => assert_eq!(*value, env!("CARGO_PKG_VERSION")),
                     _ => assert!(text.contains(&format!("`{value}`")), "{name}: {key}={value}"),

@@ -44,7 +44,7 @@ const LINGER: Duration = Duration::from_millis(500);
 
 /// Runs one program, as often as it is called.
 #[derive(Debug)]
-pub(super) struct Runner {
+pub(crate) struct Runner {
     name: BackendName,
     program: Program,
     launcher: Option<PathBuf>,
@@ -77,7 +77,7 @@ struct Tail {
 }
 
 impl Runner {
-    pub(super) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
+    pub(crate) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
         let running = TaskTracker::new();
         Self { name, program, launcher, stop: CancellationToken::new(), running }
     }
@@ -87,8 +87,19 @@ impl Runner {
         hiding::exposure(&self.program, hiding::known()?)
     }
 
-    /// Runs the program once. Dropping the future ends it, and all that it has started.
+    /// Runs the program once for a call.
     pub(super) async fn call(&self, call: &ToolCall) -> Called {
+        self.run(call.request.arguments.get(), &call.progress.redactor).await
+    }
+
+    /// Runs the program once for something else than a call.
+    pub(crate) async fn run_alone(&self, input: &str) -> Called {
+        self.run(input, &Redactor::default()).await
+    }
+
+    /// Runs the program once, with `input` on its stdin. Dropping the future ends it, and all that
+    /// it has started.
+    async fn run(&self, input: &str, redactor: &Redactor) -> Called {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
         let Started { mut process, group, coverage: _ } = started.map_err(|error| {
             let cure = error.own_cure().map(|cure| format!("; {cure}")).unwrap_or_default();
@@ -108,7 +119,7 @@ impl Runner {
         let mut errors = Tail::default();
         let exchange = async {
             tokio::try_join!(
-                feed(stdin, call.request.arguments.get()),
+                feed(stdin, input),
                 read_whole(stdout, &mut output),
                 read_tail(stderr, &mut errors),
             )
@@ -144,7 +155,7 @@ impl Runner {
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
         let secrets = Arc::clone(&self.program.secrets);
-        let redactor = Redactor { secrets, ..call.progress.redactor.clone() };
+        let redactor = Redactor { secrets, ..redactor.clone() };
         self.answer(status, &output.bytes.into_bytes(), &errors, &redactor)
     }
 
@@ -201,7 +212,7 @@ impl Runner {
     }
 
     /// Ends all programs that run.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.stop.cancel();
         self.running.close();
         self.running.wait().await;

@@ -4,6 +4,7 @@
 //! Must not: start a program, make a file or a directory, or refuse the configuration. A file may
 //! be checked on another machine than the one that it is meant for.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -29,19 +30,25 @@ pub(in crate::cli) fn missing(config: &Config) -> Vec<String> {
         format!("audit.file: {why}; make its directory, and give the daemon's user the right to it")
     });
     let missing_socket = audit.and_then(|audit| missing_socket(audit.syslog.as_ref()?));
-    programs.chain(state).chain(audit_file).chain(missing_socket).collect()
+    let of_notices = config.notice_programs().filter_map(|(name, program)| {
+        let error = program::locate(program).err()?;
+        let cure = error.own_cure().map(|cure| format!("; {cure}")).unwrap_or_default();
+        Some(format!("notify.{name}: {}{cure}", error_chain(&error)))
+    });
+    let others = state.into_iter().chain(audit_file).chain(missing_socket);
+    programs.chain(of_notices).chain(others).collect()
 }
 
-/// A warning if the socket of a syslog receiver is not there.
+/// A warning if the socket of a syslog receiver is not there, or something else is in its place.
 fn missing_socket(receiver: &Receiver) -> Option<String> {
     let Receiver::Unix(path) = receiver else { return None };
-    if path.exists() {
-        return None;
-    }
-    let path = path.display();
+    let what = match path.metadata() {
+        Ok(about) if about.file_type().is_socket() => return None,
+        Ok(_) => format!("{} is no socket", path.display()),
+        Err(_) => format!("there is no socket {}", path.display()),
+    };
     Some(format!(
-        "audit.syslog.to: there is no socket {path}; start the syslog service or journald, or \
-         correct the path"
+        "audit.syslog.to: {what}; start the syslog service or journald, or correct the path"
     ))
 }
 
@@ -94,6 +101,8 @@ mod tests {
 
     use std::fs;
 
+    use rustix::fs::{CWD, FileType};
+
     use super::*;
 
     #[test]
@@ -115,5 +124,13 @@ mod tests {
         assert_eq!(unusable_file(&place("file")), None);
         told(unusable_file(&place("directory")), "is a directory");
         told(unusable_file(&place("missing/audit.log")), "missing does not exist");
+        let socket = |name: &str| missing_socket(&Receiver::Unix(place(name)));
+        let _bound = std::os::unix::net::UnixDatagram::bind(place("log")).unwrap();
+        assert_eq!(socket("log"), None);
+        told(socket("missing"), "there is no socket");
+        told(socket("file"), "file is no socket");
+        let fifo = rustix::fs::Mode::from(0o600);
+        rustix::fs::mknodat(CWD, place("fifo"), FileType::Fifo, fifo, 0).unwrap();
+        told(socket("fifo"), "fifo is no socket");
     }
 }

@@ -12,6 +12,7 @@ mod file_format;
 mod good;
 mod local;
 mod meaning;
+mod notify;
 mod pending;
 mod programs;
 mod reading_again;

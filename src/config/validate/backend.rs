@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::program::ProgramDefaults;
-use super::{Validator, mistakes};
+use super::{UnresolvedEntry, Validator, mistakes};
 use crate::config::document::Kind;
 use crate::config::error::did_you_mean;
 use crate::config::file_format::{CommonKeys, File, Redact};
@@ -30,6 +30,7 @@ pub(super) struct Backends {
     places: BTreeMap<String, NodeId>,
     pub ready: BTreeMap<BackendName, Backend>,
     pub disabled: Vec<BackendName>,
+    pub programs: ProgramDefaults,
 }
 
 /// The defaults of the common keys that depend on the kind of a backend.
@@ -80,8 +81,8 @@ const LEAST: usize = 1 << 10;
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let redact = &self.redaction(file.redact.as_ref(), None);
-        let programs = &self.program_defaults(file.programs.as_ref());
-        let inherited = Inherited { refresh, calls, redact, programs };
+        let programs = self.program_defaults(file.programs.as_ref());
+        let inherited = Inherited { refresh, calls, redact, programs: &programs };
         let places = self.backend_names();
         let mut ready = BTreeMap::new();
         let mut disabled = Vec::new();
@@ -109,7 +110,7 @@ impl Validator<'_> {
         for (name, backend) in &mut ready {
             backend.place = places.get(name.as_str()).map_or(0, |node| node.index as usize);
         }
-        Backends { places, ready, disabled }
+        Backends { places, ready, disabled, programs }
     }
 
     /// The backend that `validate` makes of an entry. If nothing is wrong in the entry, but what it
@@ -123,7 +124,8 @@ impl Validator<'_> {
             return backend;
         }
         let why = findings.mistakes.split_off(before);
-        findings.unresolved.push((backend.name.clone(), why));
+        let entry = UnresolvedEntry::Backend(backend.name.clone());
+        findings.unresolved.push((entry, why));
         Backend { target: Target::unresolved(backend.target.section()), ..backend }
     }
 

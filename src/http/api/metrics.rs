@@ -7,6 +7,8 @@
 //! Must not: give a label a value that comes from elsewhere than an enum or the configuration. Free
 //! values would make the number of time series unbounded.
 
+mod notices;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,7 +17,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Metric;
 
-use super::sight::sees_app;
+use self::notices::notices;
+use super::sight::{sees_app, shares_with_none};
 use super::{Api, ApiRequest, Caller, RunStore, Runtime, Tls, response, status};
 use crate::audit::{Audit, Health};
 use crate::backend::calls::BackendHandle;
@@ -87,6 +90,7 @@ impl Api {
             self.facts.tls.as_deref().map(certificate).into_iter().collect(),
             journal(runs),
             runs.calls.audit.as_deref().map(audit).unwrap_or_default(),
+            self.of_notices(reader),
             spans(runs),
             build_info(),
         ];
@@ -95,6 +99,15 @@ impl Api {
         let process_rows = of_process(started);
         let text = page::write(own_rows.collect(), process_rows.collect());
         Ok(response::text(page::CONTENT_TYPE, text))
+    }
+
+    /// The receivers of notices, whose names are nothing to one of several apps.
+    fn of_notices(&self, reader: Reader<'_>) -> Vec<Row> {
+        if reader.sees_all || shares_with_none(self, reader.caller) {
+            notices(&self.facts.notifier.health())
+        } else {
+            Vec::new()
+        }
     }
 
     /// What the runs of each app are given.

@@ -72,7 +72,7 @@ mod tests {
     use schemars::generate::SchemaSettings;
 
     use super::*;
-    use crate::http::api::{approvals, backends, logins, ready, runs, status, trust};
+    use crate::http::api::{approvals, backends, logins, notify, ready, runs, status, trust};
 
     /// The schemas of the types that are serialized, by their names in the document.
     fn schemas() -> Map<String, Value> {
@@ -101,6 +101,7 @@ mod tests {
             SchemaGenerator::subschema_for::<logins::LoginBegun>,
             SchemaGenerator::subschema_for::<logins::LoginEnd>,
             SchemaGenerator::subschema_for::<logins::PastedAddress>,
+            SchemaGenerator::subschema_for::<notify::NoticeTest>,
             SchemaGenerator::subschema_for::<runs::CallTexts<'_>>,
         ] {
             add(&mut generator);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::{self, Backend, Daemon};
-use super::{Api, Caller, Flaw};
+use super::status::{self, Backend, Daemon, Runtime, Upstream};
+use super::{Api, App, Caller, Flaw};
 use crate::backend::program::hiding::Exposure;
 use crate::backend::registry::Snapshot;
 use crate::budget::{Budget, Shortage};
@@ -22,6 +22,7 @@ use crate::config::Target;
 use crate::model::catalog::DEFINITION_CURE;
 use crate::model::pin::{Finding, Subject};
 use crate::model::{Review, globs, visible};
+use crate::notify::watcher::Trouble;
 use crate::run_store::Obstacle;
 use crate::tls::certificate::Validity;
 use crate::upstream::{LOG_IN_AGAIN, OpenError};
@@ -29,8 +30,8 @@ use crate::upstream::{LOG_IN_AGAIN, OpenError};
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, `programs`, or
-    /// the name of a backend or a runtime.
+    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `notify`, `tls`, `config`,
+    /// `programs`, or the name of a backend or a runtime.
     pub(crate) subject: String,
     pub(crate) message: String,
     pub(crate) cure: String,
@@ -42,14 +43,24 @@ enum Message {
     Open(String),
     /// The text may repeat a peer, or name a path, an address or what is another app's.
     Guarded { text: String, for_apps: &'static str },
+    /// The text is as its reader may have it: the operator's may repeat a peer.
+    Fitted { text: String, in_short: &'static str },
 }
 
 impl Message {
     fn read_by(self, caller: &Caller) -> String {
         match self {
-            Self::Open(text) => text,
+            Self::Open(text) | Self::Fitted { text, .. } => text,
             Self::Guarded { text, .. } if caller.is_operator => text,
             Self::Guarded { for_apps, .. } => for_apps.to_owned(),
+        }
+    }
+
+    /// The bridge's own words alone, which may leave the bridge.
+    fn in_short(&self) -> &str {
+        match self {
+            Self::Open(text) => text,
+            Self::Guarded { for_apps: words, .. } | Self::Fitted { in_short: words, .. } => words,
         }
     }
 }
@@ -62,16 +73,22 @@ fn guarded(text: Option<String>, for_apps: &'static str) -> Option<Message> {
     text.map(|text| Message::Guarded { text, for_apps })
 }
 
+fn fitted(text: Option<String>, in_short: &'static str) -> Option<Message> {
+    text.map(|text| Message::Fitted { text, in_short })
+}
+
 /// A problem that there may be.
 struct Case<'a> {
     subject: &'a str,
     /// `None`: there is no such problem at the moment.
     message: Option<Message>,
     cure: Cow<'static, str>,
+    /// The receiver of notices that has it.
+    receiver: Option<String>,
 }
 
 fn case(subject: &str, message: Option<Message>, cure: impl Into<Cow<'static, str>>) -> Case<'_> {
-    Case { subject, message, cure: cure.into() }
+    Case { subject, message, cure: cure.into(), receiver: None }
 }
 
 /// All current problems; those that concern everyone come first.
@@ -81,24 +98,85 @@ pub(super) fn all(
     daemon: &Daemon,
     backends: &[Backend],
 ) -> Vec<Problem> {
-    let mut cases = of_daemon(api, caller, daemon);
-    cases.extend(of_damaged(api));
-    cases.extend(of_replaced(api, backends));
-    cases.extend(backends.iter().flat_map(|backend| of_backend(api, caller, backend)));
-    let problems = cases.into_iter().filter_map(|Case { subject, message, cure }| {
+    let cases = general(api, caller, &daemon.upstream, &daemon.runtimes, backends);
+    let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
+    let problems = cases.into_iter().chain(of_backends).filter_map(|case| {
+        let Case { subject, message, cure, receiver: _ } = case;
         let message = message?.read_by(caller);
         Some(Problem { subject: subject.to_owned(), message, cure: cure.into_owned() })
     });
     problems.collect()
 }
 
-fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
-    let upstream = &daemon.upstream;
+impl Api {
+    /// What is wrong, for notices. A backend that is not as it was accepted has notices of its own.
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
+        let app = App::operator();
+        let caller = &Caller { app, token_in: None, is_operator: true, in_session: false };
+        let backends = status::backends(self, caller);
+        let upstream = status::upstream(self, caller);
+        let runtimes = status::runtimes(self, caller);
+        let mut troubles = Vec::new();
+        for case in general(self, caller, &upstream, &runtimes, &backends) {
+            troubles.extend(trouble(case, caller, None));
+        }
+        for backend in &backends {
+            for case in of_backend(self, caller, backend) {
+                troubles.extend(trouble(case, caller, Some(&backend.name)));
+            }
+        }
+        troubles
+    }
+}
+
+fn trouble(case: Case<'_>, caller: &Caller, backend: Option<&str>) -> Option<Trouble> {
+    let message = case.message?;
+    let mut summary = message.in_short().to_owned();
+    if summary == UNACCEPTED {
+        return None;
+    }
+    if let Some(receiver) = &case.receiver {
+        summary = format!("{summary} The receiver is `{receiver}`.");
+    }
+    let text = message.read_by(caller);
+    Some(Trouble {
+        subject: case.subject.to_owned(),
+        backend: backend.map(str::to_owned),
+        reason: if text == summary { None } else { Some(text) },
+        summary,
+        // Others may repeat what a peer has said.
+        cure: match case.cure {
+            Cow::Borrowed(cure) => cure.to_owned(),
+            Cow::Owned(_) => "`mantyx-bridge status` shows more, and what to do.".to_owned(),
+        },
+        receiver: case.receiver,
+    })
+}
+
+/// What is wrong with other things than single backends.
+fn general<'a>(
+    api: &Api,
+    caller: &Caller,
+    upstream: &Upstream,
+    runtimes: &'a [Runtime],
+    backends: &[Backend],
+) -> Vec<Case<'a>> {
+    let mut cases = of_daemon(api, caller, upstream);
+    cases.extend(of_runtimes(runtimes));
+    cases.extend(of_apps(api, caller));
+    cases.extend(of_records(api));
+    cases.extend(of_damaged(api));
+    cases.extend(of_replaced(api, backends));
+    cases
+}
+
+fn of_daemon<'a>(api: &Api, caller: &Caller, upstream: &Upstream) -> Vec<Case<'a>> {
     let mut cases = of_storage(api);
     cases.push(case("memory", open(shortage(caller)), cures::MEMORY));
     if upstream.reachable == Some(false) {
-        let error = upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.");
-        cases.push(case("upstream", open(Some(error.to_owned())), cures::UPSTREAM));
+        let short = "MANTYX cannot be reached.";
+        let error = upstream.last_error.as_deref().unwrap_or(short);
+        cases.push(case("upstream", fitted(Some(error.to_owned()), short), cures::UPSTREAM));
     }
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
@@ -106,7 +184,8 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
             [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
             [] => continue,
         };
-        cases.push(case("upstream", open(Some(message)), cures::REFUSED));
+        let short = "MANTYX refuses the streams of some runs.";
+        cases.push(case("upstream", fitted(Some(message), short), cures::REFUSED));
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let text = format!("MANTYX cannot be shown a token: {}", failure.text);
@@ -136,20 +215,51 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
             ),
         ]);
     }
-    cases.extend(of_runtimes(daemon));
-    let settings = api.runs.calls.settings();
-    for entry in &settings.apps {
+    cases
+}
+
+/// The apps that have made as many calls as they may.
+fn of_apps<'a>(api: &Api, caller: &Caller) -> Vec<Case<'a>> {
+    let mut cases = Vec::new();
+    for entry in &api.runs.calls.settings().apps {
         if caller.is_operator || entry.app.name == caller.app.name {
             let used_up = entry.quota.as_ref().and_then(|quota| quota.used_up());
             cases.push(case("quota", open(used_up), cures::QUOTA));
         }
     }
+    cases
+}
+
+/// What is wrong with the audit log, and with the receivers of notices.
+fn of_records<'a>(api: &Api) -> Vec<Case<'a>> {
+    let mut cases = Vec::new();
     if let Some(audit) = api.runs.calls.audit.as_deref() {
         let file = audit.file_health().and_then(|health| health.error);
         let syslog = audit.syslog_health().and_then(|health| health.error);
         cases.extend([
             case("audit", guarded(file, "The audit log cannot be written."), cures::AUDIT),
             case("audit", guarded(syslog, "The audit log cannot be sent."), cures::AUDIT_SYSLOG),
+        ]);
+    }
+    for health in api.facts.notifier.health() {
+        let name = &health.name;
+        let failed = health.error.map(|why| format!("`{name}` does not take notices: {why}."));
+        let (unused, cure) = match health.flaw {
+            Some(flaw) => {
+                (Some(format!("The entry of `{name}` cannot be used: {}.", flaw.why)), flaw.cure)
+            }
+            None => (None, String::new()),
+        };
+        let own = |message, cure: Cow<'static, str>| Case {
+            receiver: Some(name.clone()),
+            ..case("notify", message, cure)
+        };
+        cases.extend([
+            own(guarded(failed, "Notices cannot be delivered."), cures::NOTIFY.into()),
+            own(
+                guarded(unused, "An entry of `notify` cannot be used."),
+                format!("{}.", capitalised(&cure)).into(),
+            ),
         ]);
     }
     cases
@@ -186,9 +296,9 @@ fn of_storage<'a>(api: &Api) -> Vec<Case<'a>> {
 }
 
 /// Which other runtimes are not heard, or do not take answers.
-fn of_runtimes(daemon: &Daemon) -> Vec<Case<'_>> {
+fn of_runtimes(runtimes: &[Runtime]) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
-    for runtime in &daemon.runtimes {
+    for runtime in runtimes {
         let down = match &runtime.last_error {
             Some(error) if runtime.state == "down" => {
                 Some(format!("The runtime cannot be heard: {error}."))
@@ -240,6 +350,8 @@ fn of_replaced<'a>(api: &Api, backends: &[Backend]) -> Vec<Case<'a>> {
     cases.collect()
 }
 
+/// What an app reads where the operator reads how a backend differs from what was accepted.
+const UNACCEPTED: &str = "It is not as the operator has accepted it.";
 /// What an app reads where the operator reads what MANTYX's answer is in place of a stream.
 const NOT_A_STREAM: &str = "MANTYX's answer is no event stream";
 
@@ -336,7 +448,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     };
     let cases = [
         // The status has it in the words for its reader.
-        (open(failure), cure_of_failure),
+        (fitted(failure, otherwise.unwrap_or_default()), cure_of_failure),
         remark_on_agent(target, backend),
         (open(idle_globs), globs::CURE.into()),
         (open(handle.quota.as_ref().and_then(|quota| quota.used_up())), cures::QUOTA.into()),
@@ -351,10 +463,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
             ),
             exposure.map_or("", |one| one.cure()).into(),
         ),
-        (
-            guarded(unaccepted(&snapshot.review), "It is not as the operator has accepted it."),
-            cures::pin(name).into(),
-        ),
+        (guarded(unaccepted(&snapshot.review), UNACCEPTED), cures::pin(name).into()),
         (guarded(unkept, "What was accepted of it is not on disk."), cures::UNKEPT.into()),
     ];
     let definitions = of_definitions(&snapshot, backends.registry.shadowed(own_name));
@@ -377,7 +486,8 @@ fn of_login<'a>(api: &Api, name: &'a str) -> Vec<Case<'a>> {
 fn remark_on_agent(target: &Target, backend: &Backend) -> (Option<Message>, Cow<'static, str>) {
     match (target, &backend.remark) {
         (Target::A2a(_), Some(remark)) => {
-            (open(Some(remark.message.clone())), remark.cure.clone().into())
+            let short = "There is something odd about the agent.";
+            (fitted(Some(remark.message.clone()), short), remark.cure.clone().into())
         }
         _ => (None, Cow::default()),
     }

@@ -148,6 +148,9 @@ pub static ROUTES: &[OwnRoute] = &[
     post("/v1/logins/{backend}/callback", |api, incoming| Box::pin(api.paste_login(incoming)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
+    post("/v1/notify/{name}/test", |api, incoming| Box::pin(api.test_notice(incoming)))
+        .access(Access::AppOrSessionWithKey)
+        .goes_on(),
     get("/v1/events", Api::events),
     route("POST", "/v1/sign-in-links", Handler::Link, Access::AppOrOperator, RouteKind::Own),
     mcp("POST").traced("/mcp"),

@@ -20,11 +20,16 @@ use crate::upstream::UpstreamCredential;
 /// Whether the caller may know of the app or runtime `name`: the operator, that app, and an app
 /// that shares the bridge with runtimes alone.
 pub(super) fn sees_app(api: &Api, caller: &Caller, name: &AppName) -> bool {
+    caller.sees().is_none_or(|own| name == own) || shares_with_none(api, caller)
+}
+
+/// Whether the caller is the operator, or the one app of the bridge beside runtimes.
+pub(super) fn shares_with_none(api: &Api, caller: &Caller) -> bool {
     let Some(own) = caller.sees() else { return true };
     let settings = api.runs.calls.settings();
     let runtimes = api.facts.runtimes.all();
     let mut others = settings.apps.iter().map(|entry| &entry.app.name).filter(|app| *app != own);
-    name == own || others.all(|app| runtimes.iter().any(|runtime| runtime.name == *app))
+    others.all(|app| runtimes.iter().any(|runtime| runtime.name == *app))
 }
 
 /// What one caller may see among the data of its app.

@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::notify::NoticeReceiver;
 use super::problems::Problem;
 use super::sight::sees_app;
-use super::{Api, Caller, problems};
+use super::{Api, Caller, notify, problems};
 use crate::backend::calls::Reader;
 use crate::backend::registry::{Snapshot, StartStage};
 use crate::backend::{PeerError, Remark, Signature};
@@ -115,6 +116,9 @@ pub(crate) struct Daemon {
     pub(crate) approvals: Approvals,
     /// The other runtimes whose calls the bridge answers; not for one of several apps.
     pub(crate) runtimes: Vec<Runtime>,
+    /// Who is told of what waits, for the operator; empty where nobody is.
+    #[serde(default)]
+    pub(crate) notify: Vec<NoticeReceiver>,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
     /// `null` where the listeners speak plain HTTP.
@@ -284,26 +288,16 @@ pub(super) fn status(api: &Api, caller: &Caller) -> Status {
 
 /// The state of the daemon, for a caller that sees these backends.
 pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon {
-    let health = api.runs.upstream.health();
     let loaded = api.loaded();
-    let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
-    let mut runtimes = api.facts.runtimes.all();
-    runtimes.retain(|runtime| sees_app(api, caller, &runtime.name));
     let mut daemon = Daemon {
-        upstream: Upstream {
-            base_url: api.facts.base_url.clone(),
-            workspace: loaded.workspace,
-            reachable: health.reachable,
-            last_error: words(caller, health.last_error, UNREACHABLE)
-                .or_else(|| problems::refused_runs(api, caller).into_keys().next()),
-            token_error: words(caller, token_error, NO_TOKEN),
-        },
+        upstream: upstream(api, caller),
         runs: Runs {
             driven: api.runs.driven(caller.sees()),
             asleep: api.runs.awaiting_credential(caller.sees()),
         },
         approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
-        runtimes: runtimes.iter().map(|runtime| Runtime::new(caller, runtime)).collect(),
+        runtimes: runtimes(api, caller),
+        notify: notify::receivers(api, caller),
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
@@ -319,6 +313,27 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     };
     daemon.problems = problems::all(api, caller, &daemon, backends);
     daemon
+}
+
+/// The state of MANTYX, for `caller`.
+pub(super) fn upstream(api: &Api, caller: &Caller) -> Upstream {
+    let health = api.runs.upstream.health();
+    let token_error = api.runs.upstream.token_failure().map(|failure| failure.text);
+    Upstream {
+        base_url: api.facts.base_url.clone(),
+        workspace: api.loaded().workspace,
+        reachable: health.reachable,
+        last_error: words(caller, health.last_error, UNREACHABLE)
+            .or_else(|| problems::refused_runs(api, caller).into_keys().next()),
+        token_error: words(caller, token_error, NO_TOKEN),
+    }
+}
+
+/// The runtimes that `caller` may see.
+pub(super) fn runtimes(api: &Api, caller: &Caller) -> Vec<Runtime> {
+    let mut runtimes = api.facts.runtimes.all();
+    runtimes.retain(|runtime| sees_app(api, caller, &runtime.name));
+    runtimes.iter().map(|runtime| Runtime::new(caller, runtime)).collect()
 }
 
 /// The path of bridge.yaml.

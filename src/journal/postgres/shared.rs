@@ -33,6 +33,15 @@ pub struct SharedFile {
     pub text: String,
 }
 
+/// A notice that this replica looks after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedNotice {
+    /// Its id for the receiver.
+    pub message: String,
+    /// The receiver has it.
+    pub is_told: bool,
+}
+
 impl Replica {
     /// The files, except for those that the caller knows, with their versions.
     pub async fn files(&self, known: &HashMap<String, i64>) -> Queried<Vec<SharedFile>> {
@@ -88,6 +97,24 @@ impl Replica {
     /// What was cancelled at any replica within the last half minute.
     pub async fn cancellations(&self) -> Queried<Vec<Vec<u8>>> {
         self.with_reader(async |reader| reader.cancellations().await).await
+    }
+
+    /// Claims notices, by their rows and the ids for their receivers, for a minute. Those that
+    /// another replica looks after are not in the answer.
+    pub async fn claim_notices(
+        &self,
+        notices: &[(String, String)],
+    ) -> Queried<HashMap<String, SharedNotice>> {
+        let Some(member) = *self.member.borrow() else { return Ok(HashMap::default()) };
+        self.with_reader(async |reader| reader.claim_notices(member.id, notices).await).await
+    }
+
+    /// Notes that no replica has to deliver the notices `settled`; forgets those of this replica
+    /// that are `released`, so that they may be told again.
+    pub async fn settle_notices(&self, settled: &[String], released: &[String]) -> Queried {
+        let Some(member) = *self.member.borrow() else { return Ok(()) };
+        self.with_reader(async |reader| reader.settle_notices(member.id, settled, released).await)
+            .await
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids

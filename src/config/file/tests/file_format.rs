@@ -23,7 +23,7 @@ foo: bar",
   |
 1 | upstrem: {}
   | ^^^^^^^
-  = did you mean `upstream`? Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, seal_key, state, state_dir, upstream
+  = did you mean `upstream`? Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, notify, programs, redact, refresh, runtimes, seal_key, state, state_dir, upstream
 
 error: unknown key `crednetial`
  --> /srv/bridge.yaml:2:27 (upstream.crednetial)
@@ -37,7 +37,7 @@ error: unknown key `foo`
   |
 3 | foo: ***
   | ^^^
-  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, seal_key, state, state_dir, upstream
+  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, notify, programs, redact, refresh, runtimes, seal_key, state, state_dir, upstream
 
 3 errors in /srv/bridge.yaml",
     );

@@ -46,6 +46,8 @@ pub(super) const AUDIT: &str = "Calls are made all the same, and their lines wai
                                 free space on the disk of audit.file, and look at its permissions.";
 pub(super) const AUDIT_SYSLOG: &str = "Calls are made, and their lines wait, 16 MiB at most: see \
                                        that the receiver of audit.syslog runs and can be reached.";
+pub(super) const NOTIFY: &str = "Up to 256 notices wait, and are sent again: see that the receiver \
+                                 runs and can be reached, then `mantyx-bridge notify test NAME`.";
 pub(super) const QUOTA: &str = "The bridge tells the model when it may call again. See what it \
                                 calls (`mantyx-bridge status`, the audit log); raise `quota` if \
                                 that is as it should be.";

@@ -113,6 +113,29 @@ function drawApprovals(all) {
     if (!named.has(id)) settle(known, "no longer asked");
   }
   sweep();
+  leadToAsk(all);
+}
+
+/** The question that the address names: a notice's link has led here. */
+const namedAsk = () => location.hash.startsWith("#overview/") ? location.hash.slice(10) : "";
+/** The one that a person was led to, so that later news moves nothing. */
+let ledTo = "";
+
+/** Leads to the question that the address names, or says what has become of it. */
+function leadToAsk(all) {
+  const id = namedAsk();
+  if (id === ledTo) return;
+  ledTo = id;
+  const one = all.find((one) => one.id === id);
+  const waits = one?.state === "waiting";
+  at("led").hidden = !id || waits;
+  at("led").textContent = one ? `The link leads to ${one.name}, which is ${one.state}.` : "The link leads to something that waits no longer.";
+  if (!waits) return;
+  const { card } = asks.get(id);
+  card.classList.add("named");
+  card.tabIndex = -1;
+  card.scrollIntoView({ block: "center" });
+  card.focus({ preventScroll: true });
 }
 
 function sweep() {

@@ -11,10 +11,14 @@ async function get(path) {
 // The key of the session, which the bridge gives at the sign-in. Unlike the cookie, the browser shows
 // it to no other port of the host.
 const KEY = "mantyx-bridge-key";
+// Where a link has led that was followed before the sign-in (sign_in.js).
+const WANTED = "mantyx-bridge-wanted";
+const wanted = sessionStorage.getItem(WANTED) ?? "";
+sessionStorage.removeItem(WANTED);
 if (location.hash.startsWith("#key=")) {
   localStorage.setItem(KEY, location.hash.slice(5));
-  history.replaceState(null, "", "/");
-}
+  history.replaceState(null, "", `/${wanted}`);
+} else if (location.search) history.replaceState(null, "", `/${location.hash}`);
 const keyed = () => ({ "x-bridge-key": localStorage.getItem(KEY) ?? "" });
 
 /** Runs and calls are drawn at most a few times a second, however many change. */
@@ -49,6 +53,7 @@ async function readView() {
   if (view === "tools") await readTools();
   if (view === "trust") await readTrust();
   if (view === "activity") await readRuns();
+  if (view === "overview" && namedAsk()) await readApprovals();
 }
 
 async function readRuns() {

@@ -103,6 +103,7 @@ function drawTrust() {
         ? make("p", "", acceptAll, make("span", "soft", " What you do not accept stays as it is. "), word)
         : make("p", "soft", "As the user that the bridge runs as: ", commandLine(command)));
     section.says = JSON.stringify([one, state.status?.operator]);
+    section.id = `trust-${one.name}`;
     return section;
   });
   put(at("findings"), drawn.length ? drawn : [make("p", "empty", "Everything that backends show a model is accepted.")]);
@@ -140,4 +141,6 @@ async function readTrust() {
   if (mine !== trust) return;
   state.trust = backends;
   drawTrust();
+  const [, named] = location.hash.split("/");
+  if (view === "trust" && named) at(`trust-${named}`)?.scrollIntoView();
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{Database, Member, Queried, Values};
 use crate::journal::postgres::shared::Conversation;
-use crate::journal::postgres::{SharedApproval, SharedFile};
+use crate::journal::postgres::{SharedApproval, SharedFile, SharedNotice};
 use crate::model::maps::HashMap;
 
 impl Database {
@@ -76,6 +76,28 @@ impl Database {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    pub async fn claim_notices(
+        &self,
+        holder: Uuid,
+        notices: &[(String, String)],
+    ) -> Queried<HashMap<String, SharedNotice>> {
+        let (ids, messages): (Vec<&str>, Vec<&str>) =
+            notices.iter().map(|(id, message)| (id.as_str(), message.as_str())).unzip();
+        let values: Values<'_> = &[&self.group, &holder, &ids, &messages];
+        let rows = self.query(include_str!("../sql/claim_notices.sql"), values).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, SharedNotice::read(row)?))).collect()
+    }
+
+    pub async fn settle_notices(
+        &self,
+        holder: Uuid,
+        settled: &[String],
+        released: &[String],
+    ) -> Queried {
+        let values: Values<'_> = &[&self.group, &settled, &released, &holder];
+        self.query(include_str!("../sql/settle_notices.sql"), values).await.map(drop)
+    }
+
     pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
         let rows = self.query(include_str!("../sql/approvals.sql"), &[&self.group, &known]).await?;
         rows.iter().map(SharedApproval::read).collect()
@@ -85,6 +107,12 @@ impl Database {
 impl SharedFile {
     fn read(row: &ResultRow) -> Queried<Self> {
         Ok(Self { name: row.try_get(0)?, version: row.try_get(1)?, text: row.try_get(2)? })
+    }
+}
+
+impl SharedNotice {
+    fn read(row: &ResultRow) -> Queried<Self> {
+        Ok(Self { message: row.try_get(1)?, is_told: row.try_get(2)? })
     }
 }
 

@@ -112,6 +112,18 @@ create table if not exists approval (
   primary key (grp, id)
 );
 
+-- Which replica delivers a notice, and what was delivered. The id is the receiver's name and what the notice
+-- is about; the message is the id that the receiver sees.
+create table if not exists notice (
+  grp text not null,
+  id text not null,
+  message text not null,
+  holder uuid not null,
+  until timestamptz not null,
+  told boolean not null default false,
+  primary key (grp, id)
+);
+
 -- What was cancelled at a replica that does not drive it, for the one that does.
 create table if not exists cancellation (
   grp text not null,

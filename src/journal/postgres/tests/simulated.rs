@@ -27,7 +27,7 @@ use crate::journal::batch::{Batch as Gathered, Job};
 use crate::journal::postgres::database::{Beat, DatabaseError, Facts, Member, Verdict};
 use crate::journal::postgres::rows::{Id, RowKey, Rows};
 use crate::journal::postgres::shared::Conversation;
-use crate::journal::postgres::{Postgres, SharedApproval, SharedFile, Writer};
+use crate::journal::postgres::{Postgres, SharedApproval, SharedFile, SharedNotice, Writer};
 use crate::journal::record::Slot;
 use crate::model::maps::HashMap;
 use crate::simulated;
@@ -375,6 +375,28 @@ impl Database {
         &self,
     ) -> Result<Vec<Vec<u8>>, DatabaseError> {
         self.run("cancellations", statements::cancellations).await
+    }
+
+    pub(in crate::journal::postgres) async fn claim_notices(
+        &self,
+        holder: Uuid,
+        notices: &[(String, String)],
+    ) -> Result<HashMap<String, SharedNotice>, DatabaseError> {
+        let notices = notices.iter().cloned().collect();
+        self.run("claim_notices", move |tx| statements::claim_notices(tx, holder, notices)).await
+    }
+
+    pub(in crate::journal::postgres) async fn settle_notices(
+        &self,
+        holder: Uuid,
+        settled: &[String],
+        released: &[String],
+    ) -> Result<(), DatabaseError> {
+        let (settled, released) = (settled.to_vec(), released.to_vec());
+        self.run("settle_notices", move |tx| {
+            statements::settle_notices(tx, holder, settled, released)
+        })
+        .await
     }
 
     pub(in crate::journal::postgres) async fn approvals(

@@ -5,6 +5,7 @@
 //! without one, the statement works without it.
 
 mod claims;
+mod notices;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 pub(super) use self::claims::{owned_runs, take_over, take_waiting_run};
+pub(super) use self::notices::{claim_notices, settle_notices};
 pub(super) use self::shared::{approvals, ask, cancel, cancellations, end, files, write_file};
 use super::tables::{Batch, Given, Lock, RecordRow, ReplicaRow, RunRow, Tables, Tx};
 use crate::journal::postgres::database::{Beat, Member, Verdict};

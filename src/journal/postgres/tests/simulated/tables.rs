@@ -57,6 +57,14 @@ pub(super) struct ApprovalRow {
     pub(super) by_person: bool,
 }
 
+#[derive(Debug, Clone)]
+pub(super) struct NoticeRow {
+    pub(super) message: String,
+    pub(super) holder: Uuid,
+    pub(super) until: SystemTime,
+    pub(super) told: bool,
+}
+
 /// What is committed. There is one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tables {
@@ -68,6 +76,7 @@ pub(super) struct Tables {
     pub(super) claims: BTreeMap<Id, i64>,
     pub(super) files: BTreeMap<String, (i64, String)>,
     pub(super) approvals: BTreeMap<String, ApprovalRow>,
+    pub(super) notices: BTreeMap<String, NoticeRow>,
     /// What was cancelled, and when.
     pub(super) cancellations: BTreeMap<String, (Vec<u8>, SystemTime)>,
 }
@@ -83,6 +92,7 @@ pub(super) enum Lock {
     Claim(Id),
     File(String),
     Approval(String),
+    Notice(String),
     Cancellation(String),
 }
 
@@ -328,6 +338,7 @@ impl Lock {
             Self::Claim(_) => "a claim",
             Self::File(_) => "a file",
             Self::Approval(_) => "an approval",
+            Self::Notice(_) => "a notice",
             Self::Cancellation(_) => "a cancellation",
         }
     }
