@@ -222,7 +222,7 @@ async fn login_asks_for_a_code_and_exchanges_it_with_its_verifier() {
     assert_eq!((attempt.id.as_str(), &attempt.outcome), (begun.id.as_str(), &Some(Ok(()))));
 }
 
-/// A browser that closes its tab while the code is exchanged must not leave the command line waiting.
+/// A tab that is closed while the code is exchanged must not leave the command line waiting.
 #[tokio::test]
 async fn login_ends_for_those_who_wait_although_its_browser_has_gone() {
     let scene = Scene::start(granted).await;

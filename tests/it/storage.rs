@@ -226,7 +226,7 @@ async fn a_full_disk_prevents_no_start() {
     let target = format!("{}/agent-runs?limit=1", bridge::API);
     rig.bridge.api("GET", &target, None).await.expect(200);
     // With a key, too, it is said that no call was made.
-    let note = r#"{"toolUseId":"1","name":"plain_note","args":{"text":"tea"}}"#;
+    let note = r#"{"toolUseId":"1","name":"plain_unsaid","args":{"ms":0}}"#;
     let keyed = rig.bridge.request("POST", "/v1/tool-calls").header("Idempotency-Key", "k");
     let refused = keyed.json(note).answer(rig.bridge.addr()).await.expect(200);
     let why = refused["error"].as_str().expect("a text");

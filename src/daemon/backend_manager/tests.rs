@@ -35,7 +35,7 @@ fn reference_that_leads_elsewhere_makes_another_peer() {
     assert_ne!(agent("a"), agent("b"));
 }
 
-/// The hashes are on disk: with another one, catalogs and open calls of before the upgrade are lost.
+/// The hashes are on disk: with another one, catalogs and open calls of before an upgrade are lost.
 #[test]
 fn peers_keep_their_identities_over_upgrades() {
     let plain = server("https://a/mcp", "https://a/mcp", None);

@@ -142,8 +142,8 @@ async fn a_displaced_journal_is_noticed_without_a_write() {
     assert_eq!(scene.after_kill(), (vec![Stage::Dispatched], false));
 }
 
-/// The next process finds what the fault has left. The journal of this one would mend it within
-/// two seconds, so the fault strikes what the kill has left.
+/// The next process finds what the fault has left. The journal of this one would mend it within two
+/// seconds, so the fault strikes what the kill has left.
 #[tokio::test]
 async fn a_kill_before_the_notice_makes_no_call_that_was_dispatched() {
     for fault in FAULTS {
