@@ -19,7 +19,7 @@ use super::add::keep;
 use super::import::{Imported, yaml};
 use super::page::counted;
 use super::{Failure, Outcome, complain, print, secret};
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, find};
 use crate::state_dir::StateDir;
 
 /// The name of MANTYX's key.
@@ -88,9 +88,15 @@ pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     }
     keep(&draft.backends, state.as_ref())?;
     complain(&draft.backends.remarks(env));
-    // Other commands look for it there by themselves.
-    let is_found = settings.user || output == Path::new("bridge.yaml");
-    print(&next_steps(output, &draft.imported_files, is_found))
+    print(&next_steps(output, &draft.imported_files, is_found(output, env)))
+}
+
+/// Whether other commands find the file by themselves. With `--user`, a bridge.yaml in the working
+/// directory comes before it.
+fn is_found(output: &Path, env: &Environment) -> bool {
+    let Ok(found) = find(None, env) else { return false };
+    fs::canonicalize(found)
+        .is_ok_and(|found| fs::canonicalize(output).is_ok_and(|own| own == found))
 }
 
 /// Where the file is written. The user's directory is made.

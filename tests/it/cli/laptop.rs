@@ -483,3 +483,16 @@ fn init_names_servers_reads_projects_and_writes_one_that_two_programs_have_once(
     let secret = home.read(".local/state/mantyx-bridge/secrets/TOKEN");
     assert_eq!(secret.trim(), CANARY);
 }
+
+/// The file in the working directory comes first, so that the commands that `init` prints name the
+/// one that it has written.
+#[test]
+fn init_beside_another_bridge_yaml_prints_commands_that_name_its_own() {
+    let home = Home::new();
+    let ran = home.run(&["init", "--user", "--yes"]).expect(OK);
+    let named = format!("serve -c {}", home.path(".config/mantyx-bridge/bridge.yaml").display());
+    assert!(ran.out.contains(&named), "{}", ran.out);
+    fs::remove_file(home.path("bridge.yaml")).expect("it is there");
+    let again = home.run(&["init", "--user", "--yes", "--force"]).expect(OK);
+    assert!(!again.out.contains(" -c "), "{}", again.out);
+}
