@@ -1,6 +1,7 @@
 //! What is made of the files of a server's TLS, and what is wrong with them.
 
 use super::*;
+use crate::http_client::{build, builder};
 
 /// A certificate and its key, in one file.
 const SERVER: &str = include_str!("../../../tests/peers/tls.pem");
@@ -8,6 +9,11 @@ const CLIENT: &str = include_str!("../../../tests/peers/client.pem");
 
 fn flaw(authorities: Option<&str>, identity: Option<(&str, &str)>) -> TlsFlaw {
     Tls::read(authorities, identity).unwrap_err()
+}
+
+/// Makes what a client makes for its first request.
+fn make_client(tls: &Tls) {
+    drop(build(tls.apply(builder(), &["http/1.1"])));
 }
 
 #[test]
@@ -54,8 +60,7 @@ fn the_same_files_are_the_same_and_a_key_is_not_shown() {
     assert_ne!(both(), read(Some(CLIENT), Some((CLIENT, CLIENT))));
     assert_ne!(both(), read(Some(SERVER), None));
     assert_eq!(format!("{:?}", both()), "Tls { authorities: Some(1), identity: true }");
-    // It makes a client.
-    drop(super::super::with_tls(&both()));
+    make_client(&both());
 }
 
 /// A bundle may hold what is neither a certificate nor the key, such as an earlier key. What was
@@ -63,17 +68,10 @@ fn the_same_files_are_the_same_and_a_key_is_not_shown() {
 #[test]
 fn bundle_with_other_sections_makes_a_client() {
     let public = "-----BEGIN PUBLIC KEY-----\naGk=\n-----END PUBLIC KEY-----\n";
-    let bundles = [format!("{public}{CLIENT}"), format!("{SERVER}{CLIENT}")];
-    for (bundle, authorities) in
-        bundles.iter().flat_map(|bundle| [(bundle, None), (bundle, Some(SERVER))])
-    {
-        let certificate = if bundle.starts_with(public) { bundle } else { CLIENT };
-        let tls = Tls::read(authorities, Some((certificate, CLIENT))).unwrap();
-        drop(super::super::with_tls(&tls));
+    let other_key = SERVER.split_at(SERVER.find("-----BEGIN PRIVATE KEY").unwrap()).1;
+    for bundle in [format!("{public}{CLIENT}"), format!("{other_key}{CLIENT}")] {
+        for authorities in [None, Some(SERVER)] {
+            make_client(&Tls::read(authorities, Some((&bundle, CLIENT))).unwrap());
+        }
     }
-    // The certificate's file still has the key of another one, in front.
-    let server_key = SERVER.split_at(SERVER.find("-----BEGIN PRIVATE KEY").unwrap()).1;
-    let certificate = format!("{server_key}{CLIENT}");
-    drop(super::super::with_tls(&Tls::read(None, Some((&certificate, CLIENT))).unwrap()));
-    drop(super::super::with_tls(&Tls::read(Some(SERVER), Some((&certificate, CLIENT))).unwrap()));
 }
