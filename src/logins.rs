@@ -505,10 +505,7 @@ impl Logins {
         let code = back.code(&plan.issuer);
         // A browser that goes away does not end a login for those who wait for its outcome.
         let flow_end = self.tasks.spawn(async move { this.end_flow(plan, code).await });
-        let outcome = flow_end
-            .await
-            .unwrap_or_else(|_panic| Err(failure::refused("the exchange of the code has failed")));
-        outcome.map(|()| backend)
+        flow_end.await.unwrap_or_else(|_panic| Err(failure::exchange_failed())).map(|()| backend)
     }
 
     /// Exchanges the code, and tells the outcome to those who wait for the attempt.
@@ -523,9 +520,7 @@ impl Logins {
             Ok(code) => {
                 let this = Arc::clone(&self);
                 let exchange = self.tasks.spawn(async move { this.exchange(plan, &code).await });
-                exchange.await.unwrap_or_else(|_panic| {
-                    Err(failure::refused("the exchange of the code has failed"))
-                })
+                exchange.await.unwrap_or_else(|_panic| Err(failure::exchange_failed()))
             }
         };
         if let Err(failure) = &outcome {

@@ -98,6 +98,11 @@ impl Caller {
         Self { app, token_in, is_operator: false, in_session: false }
     }
 
+    /// The operator, who names no app.
+    pub fn operator() -> Self {
+        Self { is_operator: true, ..Self::app(App::operator(), None) }
+    }
+
     /// The app whose runs, calls and questions the caller may see; `None` for those of all apps.
     pub fn sees(&self) -> Option<&AppName> {
         if self.is_operator { None } else { Some(&self.app.name) }
@@ -261,8 +266,7 @@ impl Authenticator {
             Err(AuthRefusal::NoToken)
                 if access.takes_operator() && self.shows_operator(request.headers()) =>
             {
-                let caller = Caller::app(App::operator(), None);
-                Ok(Some(Caller { is_operator: true, ..caller }))
+                Ok(Some(Caller::operator()))
             }
             Err(AuthRefusal::NoToken) => match self.session_caller(access, request, client) {
                 None if access != Access::AppOrForm => Err(AuthRefusal::NoToken),

@@ -107,6 +107,11 @@ pub(super) fn unusable(place: impl Display, why: impl Display) -> LoginFailure {
     refused(format!("the metadata at {place} cannot be used: it {why}"))
 }
 
+/// The exchange panicked; the log has why.
+pub(super) fn exchange_failed() -> LoginFailure {
+    refused("the exchange of the code has failed")
+}
+
 pub(super) fn ended() -> LoginFailure {
     failure(
         FailureKind::Ended,

@@ -118,15 +118,28 @@ impl Validator<'_> {
     fn entry(&self, validate: impl FnOnce() -> Backend) -> Backend {
         let before = self.findings.borrow().mistakes.len();
         let backend = validate();
+        if !self.is_only_unresolved(before, || UnresolvedEntry::Backend(backend.name.clone())) {
+            return backend;
+        }
+        Backend { target: Target::unresolved(backend.target.section()), ..backend }
+    }
+
+    /// Whether nothing is wrong in an entry, of which mistakes were found from `before` on, but that
+    /// what it refers to is missing. These mistakes then count as what keeps `entry` from being
+    /// reached, and not as mistakes in the file.
+    pub(super) fn is_only_unresolved(
+        &self,
+        before: usize,
+        entry: impl FnOnce() -> UnresolvedEntry,
+    ) -> bool {
         let mut findings = self.findings.borrow_mut();
         let new = &findings.mistakes[before..];
         if new.is_empty() || !new.iter().all(|mistake| mistake.is_outside) {
-            return backend;
+            return false;
         }
-        let why = findings.mistakes.split_off(before);
-        let entry = UnresolvedEntry::Backend(backend.name.clone());
-        findings.unresolved.push((entry, why));
-        Backend { target: Target::unresolved(backend.target.section()), ..backend }
+        let missing = findings.mistakes.split_off(before);
+        findings.unresolved.push((entry(), missing));
+        true
     }
 
     /// The backend that an app names at `node`. The mistakes of one that is not ready are reported

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::value::RawValue;
 
-use super::program::{ProgramDefaults, ProgramKeys};
+use super::program::{ArgvKeys, ProgramDefaults};
 use super::{Defaults, Inherited, Validator, all, mistakes};
 use crate::config::document::{Kind, Node};
 use crate::config::file_format::CommonKeys;
@@ -97,19 +97,13 @@ impl Validator<'_> {
                 self.local_http(http)
             }
             (None, Some(command)) => {
-                let Some((program, args)) = command.value.split_first() else {
-                    return self.refuse(command.node, mistakes::empty_command());
-                };
-                let program = At { value: program.value.0.clone(), node: program.node };
-                let keys = ProgramKeys {
-                    command: &program,
-                    args,
-                    env_file: None,
+                let keys = ArgvKeys {
+                    argv: command,
                     env: entry.env.as_ref(),
                     cwd: entry.cwd.as_ref(),
                     sandbox: entry.sandbox.as_ref(),
                 };
-                self.program(&keys, Dialect::Own, programs).map(Action::Command)
+                self.argv_program(&keys, programs).map(Action::Command)
             }
         }
     }

@@ -10,7 +10,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::backend::Backends;
-use super::program::ProgramKeys;
+use super::program::ArgvKeys;
 use super::web::is_in_the_open;
 use super::{UnresolvedEntry, Validator, mistakes, optional, plain_secret};
 use crate::config::notify::{Detail, NoticeReceiver, NoticeWay, SigningSecret, Topic, Webhook};
@@ -95,13 +95,9 @@ impl Validator<'_> {
     ) -> Option<NoticeWay> {
         let before = self.findings.borrow().mistakes.len();
         let way = self.way(node, entry, backends);
-        let mut findings = self.findings.borrow_mut();
-        let new = &findings.mistakes[before..];
-        if new.is_empty() || !new.iter().all(|mistake| mistake.is_outside) {
+        if !self.is_only_unresolved(before, || UnresolvedEntry::Receiver(name.clone())) {
             return way;
         }
-        let missing = findings.mistakes.split_off(before);
-        findings.unresolved.push((UnresolvedEntry::Receiver(name.clone()), missing));
         Some(NoticeWay::Unresolved(Unresolved { section: "notify", ..Unresolved::default() }))
     }
 
@@ -122,20 +118,13 @@ impl Validator<'_> {
                 self.webhook(webhook).map(NoticeWay::Webhook)
             }
             (None, Some(command)) => {
-                let Some((program, args)) = command.value.split_first() else {
-                    return self.refuse(command.node, mistakes::empty_command());
-                };
-                let program = At { value: program.value.0.clone(), node: program.node };
-                let keys = ProgramKeys {
-                    command: &program,
-                    args,
-                    env_file: None,
+                let keys = ArgvKeys {
+                    argv: command,
                     env: entry.env.as_ref(),
                     cwd: entry.cwd.as_ref(),
                     sandbox: entry.sandbox.as_ref(),
                 };
-                let program = self.program(&keys, Dialect::Own, &backends.programs)?;
-                Some(NoticeWay::Command(program))
+                self.argv_program(&keys, &backends.programs).map(NoticeWay::Command)
             }
         }
     }

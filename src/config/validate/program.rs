@@ -32,6 +32,14 @@ pub(super) struct ProgramKeys<'s> {
     pub sandbox: Option<&'s At<SandboxValue>>,
 }
 
+/// The keys of an entry whose program and arguments are one list.
+pub(super) struct ArgvKeys<'s> {
+    pub argv: &'s List<Scalar>,
+    pub env: Option<&'s Named<Scalar>>,
+    pub cwd: Option<&'s At<String>>,
+    pub sandbox: Option<&'s At<SandboxValue>>,
+}
+
 /// The keys, of an entry or of `programs`, that say when a program runs.
 pub(super) struct StartKeys<'s> {
     pub start: Option<&'s At<StartMode>>,
@@ -98,6 +106,21 @@ impl Validator<'_> {
             is_lazy: keys.start.map_or(inherited.is_lazy, |at| at.value == StartMode::Lazy),
             idle_stop,
         }
+    }
+
+    /// [`Self::program`] of an entry in which it and its arguments are one list.
+    pub(super) fn argv_program(
+        &self,
+        keys: &ArgvKeys<'_>,
+        defaults: &ProgramDefaults,
+    ) -> Option<Program> {
+        let ArgvKeys { argv, env, cwd, sandbox } = *keys;
+        let Some((program, args)) = argv.value.split_first() else {
+            return self.refuse(argv.node, mistakes::empty_command());
+        };
+        let command = &At { value: program.value.0.clone(), node: program.node };
+        let keys = ProgramKeys { command, args, env_file: None, env, cwd, sandbox };
+        self.program(&keys, Dialect::Own, defaults)
     }
 
     /// The program of an entry. Its own variables win over those of `programs.env`; its arguments

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{self, Backend, Daemon, Runtime, Upstream};
-use super::{Api, App, Caller, Flaw};
+use super::{Api, Caller, Flaw};
 use crate::backend::program::hiding::Exposure;
 use crate::backend::registry::Snapshot;
 use crate::budget::{Budget, Shortage};
@@ -111,8 +111,7 @@ pub(super) fn all(
 impl Api {
     /// What is wrong, for notices. A backend that is not as it was accepted has notices of its own.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
-        let app = App::operator();
-        let caller = &Caller { app, token_in: None, is_operator: true, in_session: false };
+        let caller = &Caller::operator();
         let backends = status::backends(self, caller);
         let upstream = status::upstream(self, caller);
         let runtimes = status::runtimes(self, caller);

@@ -340,7 +340,7 @@ impl Answering {
         let params = form::trimmed(params.get(), &form::QUESTION);
         let state = asking.insert(AskingCall { answering: self, answer, key, app, since });
         let requests =
-            format!("{{{json_key}:{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
+            format!("{{{json_key}:{{\"method\":\"{}\",\"params\":{params}}}}}", method::ELICIT);
         message::response(
             &id,
             &format!(
