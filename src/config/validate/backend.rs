@@ -124,9 +124,9 @@ impl Validator<'_> {
         Backend { target: Target::unresolved(backend.target.section()), ..backend }
     }
 
-    /// Whether nothing is wrong in an entry, of which mistakes were found from `before` on, but that
-    /// what it refers to is missing. These mistakes then count as what keeps `entry` from being
-    /// reached, and not as mistakes in the file.
+    /// Whether nothing is wrong in an entry but that what it refers to is missing; its mistakes are
+    /// those from `before` on. They then count as what keeps `entry` from being reached, and not as
+    /// mistakes in the file.
     pub(super) fn is_only_unresolved(
         &self,
         before: usize,
