@@ -126,6 +126,11 @@ async fn receiver_that_was_away_is_told_once_and_not_of_what_was_decided_meanwhi
     assert!(ops(&rig).await["failed"].as_u64() > Some(0));
     decide(&rig.bridge, &decided, r#"{"decision":"deny"}"#).await.expect(200);
     rig.mantyx.answer("tu_1").await;
+    // What is decided is looked at a moment later.
+    wait::soon("the notice should be dropped", async || {
+        (ops(&rig).await["waiting"] == 0).then_some(())
+    })
+    .await;
     call(&rig, "tu_2").await;
     let waits = asked(&rig.bridge).await;
     receiver.restart().await;
